@@ -1,0 +1,143 @@
+"""What one compaction would do, worked out before anybody is asked.
+
+Pure. The rule it keeps: every message of the context is afterwards either in what is summarised or in what is kept,
+exactly once. The context begins with the previous summary, which is updated and not summarised again; what the last
+compaction kept is in this one's input or kept again. The cost follows the window, never the session's length.
+
+Entries that no model sees stand where they stand: the boundary is the entry of the first message that is kept, so
+those before it leave with what is dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from typing import Any
+
+from agent_session.compaction.cut_point import Cut, Unit, find_cut, ties_of, units_of
+from agent_session.compaction.file_ops import current_request_of, file_ops_of
+from agent_session.compaction.tokens import TokenLedger
+from agent_session.compaction.types import Budget, CompactionPreparation, CompactionReason, Skip
+from session_store.context import build_context
+from session_store.entries import CompactionEntry
+from session_store.messages import CompactionSummaryMessage, ImageContent, Message, UserMessage
+from session_store.projection import ProjectedMessage, Projection
+
+LEAST_MESSAGES = 2
+"""Fewer than this are not worth a summary."""
+
+
+def prepare_compaction(
+    projection: Projection,
+    *,
+    budget: Budget,
+    tokens_before: int,
+    ledger: TokenLedger,
+    running_calls: AbstractSet[str] = frozenset(),
+    keep_recent_tokens: int | None = None,
+    reason: CompactionReason = "threshold",
+) -> CompactionPreparation | Skip:
+    """Decide what stays and what goes, or say why there is nothing to do.
+
+    `keep_recent_tokens` replaces the budget's; a manual compaction keeps at most half of the messages, and so does an
+    automatic one that would otherwise find nothing to drop (its estimate is then far below what the provider counts).
+    `running_calls` are ids of calls whose tools run or wait in this process. `tokens_before` is the measured size.
+    """
+    context = build_context(projection)
+    positions = {entry.id: position for position, entry in enumerate(projection.entries)}
+    previous_summary = _previous_summary(projection, context)
+    if previous_summary is not None:
+        context = context[1:]
+    if (skip := _nothing_new(projection, [positions[item.entry.id] for item in context], positions)) is not None:
+        return skip
+
+    units = units_of(context, positions, ledger)
+    ties = ties_of(projection, units, positions)
+    keep = budget.keep_recent if keep_recent_tokens is None else keep_recent_tokens
+    half = min(keep, sum(unit.tokens for unit in units) // 2)
+    for tokens in [half] if reason == "manual" else [keep, half]:
+        cut = find_cut(units, ties, keep_tokens=tokens, running_calls=running_calls)
+        if sum(len(unit.items) for unit in units[: cut.kept_from]) >= LEAST_MESSAGES:
+            return _preparation(
+                projection,
+                units,
+                cut,
+                budget=budget,
+                tokens_before=tokens_before,
+                previous_summary=previous_summary or None,
+            )
+    return Skip(
+        why="too_little",
+        detail=f"fewer than {LEAST_MESSAGES} messages would be summarised; what is recent, open or one piece is kept",
+    )
+
+
+def _preparation(
+    projection: Projection,
+    units: Sequence[Unit],
+    cut: Cut,
+    *,
+    budget: Budget,
+    tokens_before: int,
+    previous_summary: str | None,
+) -> CompactionPreparation:
+    dropped, kept = units[: cut.kept_from], units[cut.kept_from :]
+    history, turn_prefix = dropped, dropped[:0]
+    current_request: str | None = None
+    if cut.is_inside_span:
+        opening = units[cut.span_start].first
+        if isinstance(opening, UserMessage):
+            history, turn_prefix = dropped[: cut.span_start], dropped[cut.span_start :]
+            current_request = _request_text(opening)
+        else:
+            # The span was opened before the last boundary: what was dropped of it then is in the summary that is
+            # updated now, and so is the request.
+            current_request = current_request_of(previous_summary)
+    details: Any = projection.compaction.details if projection.compaction is not None else None
+    return CompactionPreparation(
+        leaf_id=projection.leaf_id or "",
+        first_kept_entry_id=kept[0].items[0].entry.id,
+        messages_to_summarize=_messages(history),
+        turn_prefix_messages=_messages(turn_prefix),
+        dropped_entry_ids=tuple(dict.fromkeys(item.entry.id for unit in dropped for item in unit.items)),
+        kept_entry_ids=tuple(entry.id for entry in projection.entries[kept[0].position :]),
+        is_split_turn=bool(turn_prefix) or current_request is not None,
+        current_request=current_request,
+        previous_summary=previous_summary,
+        file_ops=file_ops_of(_messages(dropped), details),
+        tokens_before=tokens_before,
+        kept_tokens=sum(unit.tokens for unit in kept),
+        budget=budget,
+    )
+
+
+def _previous_summary(projection: Projection, context: Sequence[ProjectedMessage]) -> str | None:
+    """The summary that the context begins with; None where there is none, or an edit took it out."""
+    if context and context[0].entry is projection.compaction:
+        message = context[0].message
+        return message.summary if isinstance(message, CompactionSummaryMessage) else None
+    return None
+
+
+def _nothing_new(projection: Projection, shown: Sequence[int], positions: dict[str, int]) -> Skip | None:
+    compaction = projection.compaction
+    if compaction is None or _is_undo(compaction):
+        return None
+    if any(position > positions[compaction.id] for position in shown):
+        return None
+    return Skip(why="nothing_new", detail="nothing was added since the last compaction")
+
+
+def _is_undo(compaction: CompactionEntry) -> bool:
+    """An undo brings history back; it is no reason not to compact it."""
+    return isinstance(compaction.details, dict) and "undoes" in compaction.details
+
+
+def _messages(units: Sequence[Unit]) -> tuple[Message, ...]:
+    return tuple(message for unit in units for message in unit.messages)
+
+
+def _request_text(opening: UserMessage) -> str:
+    images = sum(isinstance(block, ImageContent) for block in opening.content)
+    notes = [f"[{images} image{'s' if images > 1 else ''}, no longer shown]"] if images else []
+    return "\n\n".join(part for part in (opening.text, *notes) if part)

@@ -1,0 +1,151 @@
+"""The values that a compaction is made of. All sizes are tokens, all times seconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias
+
+from typing_extensions import override
+
+from session_store.entries import CompactionEntry, ContextEditEntry
+from session_store.messages import Message, Usage
+
+CompactionReason: TypeAlias = Literal["threshold", "overflow", "manual"]
+CompactionMethod: TypeAlias = Literal["model", "handler", "digest", "shrink"]
+CompactionStatus: TypeAlias = Literal["applied", "vetoed", "aborted", "failed", "skipped", "preview"]
+SkipReason: TypeAlias = Literal["too_little", "nothing_new"]
+
+KEEP_NOTHING: Final = ""
+"""A handler's `first_kept_entry_id` that keeps nothing verbatim: the summary stands alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileOps:
+    """Paths that tools read and changed, each once, in order of first use; a modified one is not in `read`."""
+
+    read: tuple[str, ...] = ()
+    modified: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """The arithmetic of one model under one set of settings (`compaction.trigger.budget_for`).
+
+    `limit` is the working limit: the smallest of window, input limit and what an overflow taught.
+    `overhead` is the system prompt and the tool definitions. `warning` is set where a reserve had to be
+    clamped, and says so. `is_overhead_too_large`: no history at all would fit.
+    """
+
+    window: int
+    limit: int
+    overhead: int
+    reserve: int
+    threshold: int
+    keep_recent: int
+    summary_max_tokens: int
+    warning: str | None = None
+    is_overhead_too_large: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """How large the next request is. `is_reported`: anchored on a provider's usage, the tail estimated."""
+
+    tokens: int
+    is_reported: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionPreparation:
+    """What one compaction would do, worked out before anyone is asked.
+
+    `messages_to_summarize` and, for a split turn, `turn_prefix_messages` are all that leaves the context,
+    in order. `current_request` is the text of the user message that opens a split turn. `leaf_id` is the
+    branch this was worked out on; `kept_entry_ids` are the entries from the boundary on.
+    """
+
+    leaf_id: str
+    first_kept_entry_id: str
+    messages_to_summarize: tuple[Message, ...]
+    turn_prefix_messages: tuple[Message, ...]
+    dropped_entry_ids: tuple[str, ...]
+    kept_entry_ids: tuple[str, ...]
+    is_split_turn: bool
+    current_request: str | None
+    previous_summary: str | None
+    file_ops: FileOps
+    tokens_before: int
+    kept_tokens: int
+    budget: Budget
+
+    @property
+    def dropped(self) -> tuple[Message, ...]:
+        return self.messages_to_summarize + self.turn_prefix_messages
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skip:
+    """Nothing to do, and why; `detail` says it in words."""
+
+    why: SkipReason
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionResult:
+    """A summary made by a handler, or by `event.summarize`. What is None defaults to what was prepared."""
+
+    summary: str
+    first_kept_entry_id: str | None = None
+    tokens_before: int | None = None
+    details: dict[str, Any] | None = None
+    usage: Usage | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionRequest:
+    """What sets a compaction off."""
+
+    reason: CompactionReason
+    instructions: str | None = None
+    keep_recent_tokens: int | None = None
+    model: str | None = None
+    will_retry: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionOutcome:
+    """What became of a compaction.
+
+    `applied`: `entry` is in the log (`method` shrink: `edits` only). `vetoed`, `aborted`, `failed`: the log
+    is as before; `why` and `error` say more. `skipped` (nothing to do) and `preview` are returned, never
+    announced. `usage` is what summaries cost, also where they came to nothing; `cost` is US dollars, None
+    where a price is unknown. `duration` is seconds.
+    """
+
+    status: CompactionStatus
+    reason: CompactionReason
+    method: CompactionMethod | None = None
+    entry: CompactionEntry | None = None
+    edits: tuple[ContextEditEntry, ...] = ()
+    summary: str | None = None
+    tokens_before: int = 0
+    tokens_after: int | None = None
+    entries_summarized: int = 0
+    usage: Usage | None = None
+    cost: float | None = None
+    duration: float = 0.0
+    error: BaseException | None = None
+    why: str | None = None
+
+    @override
+    def __str__(self) -> str:
+        head = f"{self.status} ({', '.join(part for part in (self.reason, self.method) if part)})"
+        if self.status == "applied":
+            money = f", ${self.cost:.4f}" if self.cost is not None else ""
+            entries = f", {self.entries_summarized} entries summarised" if self.entries_summarized else ""
+            return f"{head}: {self.tokens_before:,} -> {self.tokens_after or 0:,} tokens{entries}{money}"
+        detail = self.why or (str(self.error) if self.error is not None else "")
+        return f"{head}: {detail}" if detail else head
+
+    __repr__ = __str__

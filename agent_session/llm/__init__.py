@@ -1,0 +1,1 @@
+"""Speaking to providers: one protocol, one client for each wire format."""

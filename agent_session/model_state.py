@@ -1,0 +1,96 @@
+"""Which model answers, how hard it thinks, and what was learnt about its limits.
+
+The one owner of all three. A model or level that was given and differs from the log's is logged as a change just
+before the first request, never on open.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+
+from agent_session.llm.client import ModelClient, ThinkingLevel
+from agent_session.llm.select import client_for
+from agent_session.models import Model
+from session_store import SessionManager
+
+ApiKey: TypeAlias = str | Callable[[], str | Awaitable[str | None] | None]
+
+
+class ModelState:
+    def __init__(
+        self,
+        model: Model,
+        thinking_level: ThinkingLevel,
+        *,
+        client: ModelClient | None = None,
+        api_key: ApiKey | None = None,
+    ) -> None:
+        self._model = model
+        self._thinking_level = thinking_level
+        self._given_client = client
+        self._clients: dict[str, ModelClient] = {}
+        self._api_key = api_key
+        self._learned_limit: int | None = None
+
+    @property
+    def model(self) -> Model:
+        return self._model
+
+    @property
+    def thinking_level(self) -> ThinkingLevel:
+        return self._thinking_level
+
+    @property
+    def learned_limit(self) -> int | None:
+        """Tokens: the smallest limit that an overflow error of this model named."""
+        return self._learned_limit
+
+    def select(self, model: Model) -> None:
+        if model.id != self._model.id:
+            self._learned_limit = None
+        self._model = model
+
+    def think(self, level: ThinkingLevel) -> None:
+        self._thinking_level = level
+
+    def learn_limit(self, limit: int | None) -> None:
+        """What an error said only ever lowers the limit. Numbers too small to be a window are ignored."""
+        if limit is not None and limit >= 256:
+            self._learned_limit = limit if self._learned_limit is None else min(self._learned_limit, limit)
+
+    def client_of(self, model: Model) -> ModelClient:
+        """The given client serves every model; without one, one client for each provider.
+
+        Raises:
+            ModelError: nothing speaks to that provider.
+        """
+        if self._given_client is not None:
+            return self._given_client
+        if model.provider not in self._clients:
+            self._clients[model.provider] = client_for(model)
+        return self._clients[model.provider]
+
+    async def api_key(self) -> str | None:
+        """Resolved anew for each request."""
+        if not callable(self._api_key):
+            return self._api_key
+        key = self._api_key()
+        return await key if inspect.isawaitable(key) else key
+
+    def log_changes(self, manager: SessionManager) -> list[Callable[[SessionManager], object]]:
+        """The appends that bring the log up to this state, none when it agrees."""
+        projection = manager.projection
+        changes: list[Callable[[SessionManager], object]] = []
+        if (projection.provider, projection.model_id) != (self._model.provider, self._model.name):
+            changes.append(lambda log: log.append_model_change(self._model.provider, self._model.name))
+        if projection.thinking_level != self._thinking_level:
+            changes.append(lambda log: log.append_thinking_level_change(self._thinking_level))
+        return changes
+
+    async def aclose(self) -> None:
+        """Close the clients made here; a given one belongs to whoever gave it."""
+        for client in self._clients.values():
+            await client.aclose()
+        self._clients.clear()

@@ -1,0 +1,186 @@
+"""The session's one way into its log.
+
+Rule: decide, append, tell. A message's decision may be cancelled; the append is synchronous, and nothing is told
+about an entry before it is in the file. Entries that a full disk holds back are told when they are written.
+What came to nothing but cost money (a vetoed compaction's summary) is owed, and written as one `usage` entry just
+before the next entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import anyio
+import anyio.to_thread
+
+from agent_session.dispatch import Dispatcher
+from agent_session.events import EntryAppended, Event, Warning
+from agent_session.hooks import MessageEnd, ToolResultEvent
+from session_store import CompactionEntry, ContextEditEntry, Entry, MessageEntry, SessionManager
+from session_store.context import dangling_calls
+from session_store.errors import SessionWriteError
+from session_store.ids import now_ms
+from session_store.messages import Content, Cost, Message, TextContent, ToolResultMessage, Usage
+
+INTERRUPTED = (
+    "The call was interrupted before it gave a result. It may have had effects: check before running it again."
+)
+
+
+def add_usage(first: Usage, second: Usage) -> Usage:
+    """The sum; its cost is None where one of the two is unknown."""
+    cost = None
+    if first.cost is not None and second.cost is not None:
+        parts = ("input", "output", "cache_read", "cache_write", "total")
+        cost = Cost(**{part: getattr(first.cost, part) + getattr(second.cost, part) for part in parts})
+    return Usage(
+        input=first.input + second.input,
+        output=first.output + second.output,
+        cache_read=first.cache_read + second.cache_read,
+        cache_write=first.cache_write + second.cache_write,
+        cost=cost,
+        estimated=first.estimated or second.estimated,
+    )
+
+
+class Recorder:
+    def __init__(self, manager: SessionManager, dispatcher: Dispatcher, *, is_durable: Callable[[], bool]) -> None:
+        self.manager = manager
+        self._dispatcher = dispatcher
+        self._is_durable = is_durable
+        self._untold: list[tuple[Entry, tuple[Event, ...]]] = []
+        self._owed: dict[str, Usage] = {}
+        self._is_unsynced = False
+        self._has_warned_of_writes = False
+
+    # Messages ---------------------------------------------------------------------------------
+
+    async def record(
+        self, message: Message, *, result: ToolResultEvent | None = None, on_stored: Callable[[], None] | None = None
+    ) -> MessageEntry:
+        """Ask `message_end`, append, tell. `on_stored` is called right after the append, before any await.
+
+        `result` is the `tool_result` event whose subject this message is; subscribers get it with the stored entry.
+        """
+        decided = await self._dispatcher.decide(MessageEnd(message=message), tell=False)
+        return await self.store(decided.message, result=result, on_stored=on_stored)
+
+    async def store(
+        self, message: Message, *, result: ToolResultEvent | None = None, on_stored: Callable[[], None] | None = None
+    ) -> MessageEntry:
+        """Append without asking: for what must be kept although the run was cancelled. Then tell."""
+        paid = self._pay()
+        entry = self.manager.append_message(message)
+        if on_stored is not None:
+            on_stored()
+        events: list[Event] = [MessageEnd(message=entry.message, entry=entry)]
+        if result is not None:
+            events.append(replace(result, entry=entry))
+        await self.announce(*paid, (entry, tuple(events)))
+        return entry
+
+    async def answer_open_calls(self) -> None:
+        """Record one synthetic result for each call that a crash or an abort left open at the leaf."""
+        for call in dangling_calls(self.manager.projection):
+            await self.store(
+                ToolResultMessage(
+                    tool_call_id=call.id,
+                    tool_name=call.name,
+                    content=(TextContent(INTERRUPTED),),
+                    is_error=True,
+                    timestamp=now_ms(),
+                )
+            )
+
+    # Everything else --------------------------------------------------------------------------
+
+    async def append(self, append: Callable[[SessionManager], Entry]) -> Entry:
+        """Any other entry: `append` calls one verb of the manager. Then tell."""
+        paid = self._pay()
+        entry = append(self.manager)
+        await self.announce(*paid, (entry, ()))
+        return entry
+
+    def append_now(self, append: Callable[[SessionManager], Entry]) -> Entry:
+        """The same for a caller that cannot await: told with the next entry, or by `announce()`."""
+        paid = self._pay()
+        entry = append(self.manager)
+        self._untold.extend([*paid, (entry, ())])
+        self._is_unsynced = True
+        return entry
+
+    def append_compaction(
+        self,
+        entry: CompactionEntry,
+        edits: tuple[tuple[str, tuple[Content, ...] | None], ...],
+        active_tools: tuple[str, ...],
+    ) -> tuple[CompactionEntry, tuple[ContextEditEntry, ...], list[tuple[Entry, tuple[Event, ...]]]]:
+        """The commit point of a compaction: synchronous, told later with `announce`.
+
+        Raises:
+            InvalidBoundaryError: the boundary is no longer one on this branch; nothing was appended.
+        """
+        paid = self._pay()
+        stored, stored_edits = self.manager.append_compaction_entry(entry, edits, active_tools=active_tools)
+        untold: list[tuple[Entry, tuple[Event, ...]]] = [*paid, *((edit, ()) for edit in stored_edits), (stored, ())]
+        self._is_unsynced = True
+        return stored, stored_edits, untold
+
+    async def announce(self, *entries: tuple[Entry, tuple[Event, ...]]) -> None:
+        """Tell of entries, those first that a failed write has held back."""
+        self._is_unsynced = True
+        self._untold.extend(entries)
+        if self.manager.pending:
+            if not self._has_warned_of_writes:
+                self._has_warned_of_writes = True
+                await self._dispatcher.notify(
+                    Warning(
+                        text=f"the session log could not be written ({self.manager.path}); {self.manager.pending} "
+                        "entries are kept in memory and are written with the next one that succeeds"
+                    )
+                )
+            return
+        self._has_warned_of_writes = False
+        ready, self._untold = self._untold, []
+        for entry, events in ready:
+            await self._dispatcher.notify(EntryAppended(entry=entry))
+            for event in events:
+                await self._dispatcher.tell(event)
+
+    async def flush(self) -> None:
+        """Return when what was appended is as durable as the setting says. A disk that refuses is a warning."""
+        if not self._is_unsynced or self.manager.path is None or not self._is_durable():
+            return
+        self._is_unsynced = False
+        try:
+            await anyio.to_thread.run_sync(self.manager.sync)
+        except SessionWriteError as error:
+            self._is_unsynced = True
+            if not self._has_warned_of_writes:
+                self._has_warned_of_writes = True
+                await self._dispatcher.notify(Warning(text=str(error)))
+
+    @property
+    def has_untold(self) -> bool:
+        """Whether entries are in the file that nobody was told of yet."""
+        return bool(self._untold) and not self.manager.pending
+
+    # Costs of what came to nothing --------------------------------------------------------------
+
+    def owe(self, model: str, usage: Usage) -> None:
+        """A compaction that was not applied cost this. `model` is `provider/name`."""
+        self._owed[model] = add_usage(self._owed[model], usage) if model in self._owed else usage
+
+    @property
+    def owed(self) -> dict[str, Usage]:
+        """By model, not yet in the log but already in the totals."""
+        return dict(self._owed)
+
+    def _pay(self) -> list[tuple[Entry, tuple[Event, ...]]]:
+        owed, self._owed = self._owed, {}
+        paid: list[tuple[Entry, tuple[Event, ...]]] = []
+        for model, usage in owed.items():
+            provider, _, name = model.partition("/")
+            paid.append((self.manager.append_usage("compaction", provider, name, usage), ()))
+        return paid

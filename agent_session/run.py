@@ -1,0 +1,255 @@
+"""One prompt until it settles: agent runs, turns, retries, and the one place that decides to compact.
+
+`check` is called before each request and once after the last turn of a run, so a prompt of T turns makes T + 1
+checks. The order of events is the specification's: a run ends (`agent_end`) before the compaction that follows its
+last turn or an overflow, and `agent_settled` is the last.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Sequence
+
+import anyio
+
+from agent_session.compaction.trigger import is_over
+from agent_session.compaction.types import CompactionReason, CompactionRequest
+from agent_session.compactor import Compactor
+from agent_session.errors import ContextCannotFitError, ModelError
+from agent_session.events import (
+    AgentEnd,
+    AgentStart,
+    MessageDiscarded,
+    RetryEnd,
+    RetryStart,
+    TurnEnd,
+    TurnStart,
+    Warning,
+)
+from agent_session.llm.retry import delay_for
+from agent_session.parts import Parts
+from agent_session.prompting import open_run
+from agent_session.queues import Lane
+from agent_session.recovery import judge, length_overflow
+from agent_session.tool_execution import run_calls
+from agent_session.turn import Answer, ask_model
+from session_store.messages import AssistantMessage, Message, UserMessage
+
+
+class Run:
+    """State of one prompt. `last` is the newest answer recorded, `error` what it ended with."""
+
+    def __init__(self, parts: Parts, compactor: Compactor) -> None:
+        self._parts = parts
+        self._compactor = compactor
+        self.last: AssistantMessage | None = None
+        self.error: Exception | None = None
+        self.is_retrying = False
+        self._recorded: list[Message] = []
+        self._is_agent_running = False
+        self._turns = 0
+        self._compactions = 0
+        self._recoveries_left = 0
+        self._is_window_exceeded = False
+        self._warned: set[str] = set()
+
+    async def execute(self, prompt: UserMessage | None) -> None:
+        """Run until nothing is left to do. `prompt` None: deliver what is queued.
+
+        The provider's errors end in `error`; those of the log and `ContextCannotFitError` are raised.
+        """
+        parts = self._parts
+        opening = await open_run(parts, prompt)
+        if opening is None:
+            return
+        for change in parts.models.log_changes(parts.manager):
+            await parts.recorder.append(change)  # type: ignore[arg-type]
+        await parts.recorder.answer_open_calls()
+        self._recoveries_left = parts.settings().compaction.overflow_recoveries
+        await self._agent_run(opening)
+        # What was queued while the last compaction was made gets its answer in the same prompt.
+        while self.error is None and parts.queue.starts_a_run:
+            await self._agent_run(())
+
+    async def end_agent_run(self, *, will_retry: bool = False) -> None:
+        """Tell the end of an agent run that was begun; for the ways out that did not."""
+        if self._is_agent_running:
+            self._is_agent_running = False
+            recorded, self._recorded = tuple(self._recorded), []
+            await self._parts.dispatcher.notify(AgentEnd(messages=recorded, will_retry=will_retry))
+
+    # Agent runs ---------------------------------------------------------------------------------
+
+    async def _agent_run(self, opening: Sequence[Message]) -> None:
+        """From `agent_start` to `agent_end` and the compaction after it, again after a recovered overflow."""
+        await self._start_agent(is_retry=False)
+        for message in opening:
+            await self._record(message)
+        if opening:
+            await self._deliver("next_turn")
+        elif not await self._deliver("steer"):
+            # The queue started this run: something must be said before the model is asked.
+            await self._deliver("follow_up", limit=1)
+        while True:
+            failed = await self._until_stopped()
+            if failed is None:
+                await self.end_agent_run()
+                await self._check(before_request=False)
+                return
+            is_overflow = judge(failed.message, failed.error, self._window) == "overflow"
+            can_recover = is_overflow and self._recoveries_left > 0 and self._parts.settings().compaction.enabled
+            await self.end_agent_run(will_retry=can_recover)
+            if not (can_recover and await self._recover(failed)):
+                self.error = failed.error or length_overflow(failed.message, self._window)
+                return
+            await self._start_agent(is_retry=True)
+
+    async def _start_agent(self, *, is_retry: bool) -> None:
+        self._is_agent_running = True
+        await self._parts.dispatcher.notify(AgentStart(is_retry=is_retry))
+
+    async def _until_stopped(self) -> Answer | None:
+        """Turn after turn; None when the model is done and nobody steers, else the attempt that failed."""
+        parts = self._parts
+        await self._deliver("steer")
+        while True:
+            await self._check(before_request=True)
+            index = self._turns
+            self._turns += 1
+            await parts.dispatcher.notify(TurnStart(turn_index=index))
+            answer = await self._ask_until_answered(index)
+            verdict = judge(answer.message, answer.error, self._window)
+            if verdict in ("failed", "overflow"):
+                await parts.dispatcher.notify(TurnEnd(turn_index=index, message=answer.message, tool_results=()))
+                return answer
+            self._recoveries_left = parts.settings().compaction.overflow_recoveries
+            self._is_window_exceeded = verdict == "exceeded"
+            batch = await run_calls(parts, answer.message)
+            self._recorded.extend(batch.results)
+            await parts.dispatcher.notify(TurnEnd(turn_index=index, message=answer.message, tool_results=batch.results))
+            is_steered = await self._deliver("steer")
+            if is_steered or (batch.results and not batch.is_final):
+                continue
+            if not await self._deliver("follow_up", limit=1):
+                return None
+
+    # Requests -----------------------------------------------------------------------------------
+
+    async def _ask_until_answered(self, index: int) -> Answer:
+        """One turn's answer, with the retries that transient failures get."""
+        parts, attempt = self._parts, 0
+        retry = parts.settings().retry
+        try:
+            while True:
+                answer = await ask_model(parts, index)
+                self.last = answer.message
+                self._recorded.append(answer.message)
+                error = answer.error
+                if error is None:
+                    break
+                self._note_limit(error)
+                await parts.dispatcher.notify(MessageDiscarded(reason=str(error)))
+                delay = delay_for(attempt + 1, retry, error, now=time.time(), random=random.random)
+                if delay is None:
+                    break
+                attempt += 1
+                self.is_retrying = True
+                await parts.dispatcher.notify(
+                    RetryStart(attempt=attempt, max_retries=retry.max_retries, delay=delay, error=str(error))
+                )
+                await anyio.sleep(delay)
+        finally:
+            self.is_retrying = False
+        if attempt:
+            await parts.dispatcher.notify(
+                RetryEnd(success=error is None, attempt=attempt, error=str(error) if error else None)
+            )
+        return answer
+
+    async def _record(self, message: Message) -> None:
+        entry = await self._parts.recorder.record(message)
+        self._recorded.append(entry.message)
+
+    async def _deliver(self, lane: Lane, limit: int | None = None) -> bool:
+        """Record what waits in a lane; what an abort interrupts goes back to its place."""
+        queue = self._parts.queue
+        items = queue.take(lane, limit)
+        try:
+            for item in items:
+                entry = await self._parts.recorder.record(
+                    item.message,
+                    on_stored=lambda item=item: queue.delivered(item),  # type: ignore[misc]
+                )
+                self._recorded.append(entry.message)
+        finally:
+            queue.restore(items)
+        return bool(items)
+
+    # Compaction ---------------------------------------------------------------------------------
+
+    @property
+    def _window(self) -> int:
+        return self._parts.meter.budget(self._parts.settings().compaction).limit
+
+    def _note_limit(self, error: ModelError) -> None:
+        if error.kind == "overflow":
+            self._parts.models.learn_limit(error.limit)
+
+    async def _check(self, *, before_request: bool) -> None:
+        """A safe point: honour what handlers asked for, then compact if the context is too large.
+
+        Raises:
+            ContextCannotFitError: before a request, where system prompt and tools alone do not fit.
+        """
+        parts = self._parts
+        if parts.compaction_asks:
+            ask = parts.compaction_asks.pop(0)
+            ask.resolve(await self._compactor.run(ask.request))
+        settings = parts.settings().compaction
+        if not settings.enabled:
+            return
+        budget = parts.meter.budget(settings)
+        if budget.warning:
+            await self._warn_once(budget.warning)
+        if budget.is_overhead_too_large:
+            if before_request:
+                raise ContextCannotFitError(
+                    "the system prompt and the tool definitions leave no room for messages",
+                    limit=budget.limit,
+                    largest_items=[("system prompt and tool definitions", budget.overhead)],
+                )
+            return
+        reason: CompactionReason = "overflow" if self._is_window_exceeded else "threshold"
+        if reason == "threshold" and not is_over(parts.meter.measure(), budget):
+            return
+        self._is_window_exceeded = False
+        if not parts.backoff.should_attempt(reason):
+            return
+        allowed = settings.max_compactions_per_run or 1 + self._turns // 3
+        if reason == "threshold" and self._compactions >= allowed:
+            await self._warn_once(
+                f"no more compactions in this run: {self._compactions} did not keep the context under "
+                f"{budget.threshold:,} tokens; largest: {self._compactor.largest_items()}"
+            )
+            return
+        outcome = await self._compactor.run(CompactionRequest(reason=reason))
+        if outcome.status == "applied":
+            self._compactions += 1
+
+    async def _recover(self, failed: Answer) -> bool:
+        """After an overflow: take the attempt out of the context and compact. True: ask again."""
+        parts = self._parts
+        self._recoveries_left -= 1
+        if not failed.message.is_failed:
+            await parts.recorder.append(lambda log: log.append_context_edit(failed.entry.id, None))
+        outcome = await self._compactor.run(CompactionRequest(reason="overflow", will_retry=True))
+        if outcome.status != "applied" and failed.error is not None:
+            failed.error.__cause__ = outcome.error
+            failed.error.add_note(f"compaction: {outcome}")
+        return outcome.status == "applied"
+
+    async def _warn_once(self, text: str) -> None:
+        if text not in self._warned:
+            self._warned.add(text)
+            await self._parts.dispatcher.notify(Warning(text=text))

@@ -1,0 +1,87 @@
+"""One run as a block: its events to iterate, its text, its result."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import anyio
+
+from agent_session.activity import Activity
+from agent_session.dispatch import EventStream
+from agent_session.events import Event, MessageDiscarded, MessageStart, MessageUpdate
+from agent_session.llm.client import TextDelta
+from agent_session.prompting import user_message
+from agent_session.session_core import SessionCore
+from session_store.messages import AssistantMessage, ImageContent, UserMessage
+
+
+class RunHandle:
+    """Iterate it for the run's events, the last of them `agent_settled`. `text`: what the newest answer says so far."""
+
+    def __init__(self, core: SessionCore, activity: Activity, stream: EventStream) -> None:
+        self._core = core
+        self._activity = activity
+        self._stream = stream
+        self._ended = anyio.Event()
+        self._message: AssistantMessage | None = None
+        self._error: Exception | None = None
+        self.text = ""
+
+    def __aiter__(self) -> AsyncIterator[Event]:
+        return self._stream
+
+    async def result(self) -> AssistantMessage | None:
+        """Wait for the end: the last answer, as `session.prompt` returns it. Raises what `prompt` raises."""
+        await self._ended.wait()
+        if self._error is not None:
+            raise self._error
+        return self._message
+
+    def steer(self, text: str, *, images: Sequence[ImageContent] = ()) -> None:
+        """Say something before the run's next request."""
+        self._core.parts.queue.put("steer", user_message(text, images))
+        self._core.wake()
+
+    def abort(self) -> None:
+        """End the run; `result()` returns when it is over. What is queued stays in the queue."""
+        if not self._activity.ended.is_set():
+            self._activity.abort()
+
+    def _listen(self, event: Event) -> None:
+        if isinstance(event, MessageStart | MessageDiscarded):
+            self.text = ""
+        elif isinstance(event, MessageUpdate) and isinstance(event.delta, TextDelta):
+            self.text += event.delta.text
+
+    async def _drive(self, message: UserMessage) -> None:
+        try:
+            self._message = await self._core.hold_run(self._activity, message)
+        except Exception as error:  # noqa: BLE001 - `result()` raises it
+            self._error = error
+        finally:
+            self._ended.set()
+            self._stream.close()
+
+
+@asynccontextmanager
+async def open_handle(core: SessionCore, text: str, images: Sequence[ImageContent]) -> AsyncIterator[RunHandle]:
+    """Reserve the run at once and drive it in a task the session owns; leaving the block early aborts it.
+
+    Raises:
+        SessionBusyError: something else runs.
+    """
+    message = user_message(text, images)
+    core.check_open()
+    activity = core.gate.claim("run")
+    async with core.dispatcher.events() as stream:
+        handle = RunHandle(core, activity, stream)
+        unsubscribe = core.dispatcher.subscribe(handle._listen)
+        core.owned.spawn(handle._drive(message), name="run")
+        try:
+            yield handle
+        finally:
+            handle.abort()
+            with anyio.CancelScope(shield=True):
+                await handle._ended.wait()
+            unsubscribe()

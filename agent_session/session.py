@@ -1,0 +1,384 @@
+"""`AgentSession`: composition and verbs, no algorithm.
+
+Rule: no scope and no task group outlives one call, so each verb may be called from another task of the session's
+event loop. What a verb needs of the gate it claims before its first await.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from typing_extensions import override
+
+from agent_session.branching import TreeMoves
+from agent_session.compaction.types import CompactionOutcome, CompactionRequest
+from agent_session.dispatch import EventStream, Listener
+from agent_session.events import (
+    ModelSelect,
+    ThinkingLevelSelect,
+)
+from agent_session.extending.extension_set import LoadedExtension
+from agent_session.extending.loader import Source
+from agent_session.llm.client import ModelClient, ThinkingLevel
+from agent_session.meter import ContextUsage
+from agent_session.model_state import ApiKey
+from agent_session.models import Model
+from agent_session.parts import Parts
+from agent_session.prompting import user_message
+from agent_session.queues import Lane
+from agent_session.run_handle import RunHandle, open_handle
+from agent_session.session_core import IfBusy, SessionCore
+from agent_session.settings import Settings
+from agent_session.stats import SessionStats, stats_of
+from agent_session.tools.registry import ToolSpecifier
+from session_store import SessionManager
+from session_store.entries import Entry
+from session_store.messages import AssistantMessage, ImageContent, Message, UserMessage
+
+
+class AgentSession:
+    """A model, its tools and a log, driven turn by turn; compacts itself before its context is too large.
+
+    `async with AgentSession(...) as session`, or `await start()` and `await close()`; the first verb starts it.
+    Without `session_manager` and `resume` it writes a new file in the default folder.
+
+    Raises:
+        MissingModelError: on the first use, when neither `model`, the log, the settings nor
+            `AGENT_SESSION_MODEL` name a model.
+        SessionStoreError: on the first use, when the log cannot be opened.
+    """
+
+    def __init__(
+        self,
+        model: str | Model | None = None,
+        *,
+        session_manager: SessionManager | None = None,
+        resume: str | Path | None = None,
+        tools: Sequence[ToolSpecifier] | None = None,
+        system_prompt: str | None = None,
+        append_system_prompt: str | None = None,
+        extensions: Sequence[Source] = (),
+        settings: Settings | None = None,
+        thinking_level: ThinkingLevel | None = None,
+        client: ModelClient | None = None,
+        api_key: ApiKey | None = None,
+        interaction: Any = None,
+        cwd: str | Path | None = None,
+    ) -> None:
+        self._core = SessionCore(
+            manager=session_manager,
+            resume=resume,
+            sources=extensions,
+            settings=settings or Settings(),
+            cwd=Path(cwd or ".").absolute(),
+            options={
+                "model": Model.of(model) if model is not None else None,
+                "thinking_level": thinking_level,
+                "client": client,
+                "api_key": api_key,
+                "tools": tools,
+                "system_prompt": system_prompt,
+                "append_system_prompt": append_system_prompt,
+                "interaction": interaction,
+            },
+        )
+        self._gate = self._core.gate
+        self._dispatcher = self._core.dispatcher
+        self.on = self._core.extensions.on
+
+    # Opening and closing ------------------------------------------------------------------------
+
+    async def start(self) -> Self:
+        """Open the log, load the extensions, tell `session_start`. Asks nothing of a model."""
+        self._core.check_open()
+        await self._core.start()
+        return self
+
+    async def close(self) -> list[str]:
+        """End what runs, tell `session_shutdown`, close log and connections. Safe to call twice.
+
+        Returns the queued texts that were not recorded.
+
+        Raises:
+            SessionBusyError: called from inside a handler or tool of this session.
+            SessionWriteError: entries are in memory that could not be written.
+        """
+        return await self._core.close()
+
+    async def __aenter__(self) -> Self:
+        try:
+            return await self.start()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # Running ------------------------------------------------------------------------------------
+
+    async def prompt(
+        self,
+        text: str,
+        *,
+        images: Sequence[ImageContent] = (),
+        if_busy: IfBusy = "raise",
+        on_text: Callable[[str], None] | None = None,
+    ) -> AssistantMessage | None:
+        """Say something and run until the session has settled; the last answer.
+
+        After an abort: the message with `stop_reason == "aborted"`, or None. On a busy session `if_busy` decides:
+        "raise", "wait" for its turn, or queue as "steer" / "follow_up" and return None at once. During a manual
+        compaction prompts wait in order. From inside a handler or tool of this session it is queued as a follow-up.
+        `on_text` is called with the text as it streams.
+
+        Raises:
+            SessionBusyError: something else runs and `if_busy` is "raise".
+            ModelError: the run ended on a provider's error that was not recovered (`ContextOverflowError` for size).
+            ContextCannotFitError: system prompt and tools alone do not fit the model.
+            ValueError: neither text nor an image.
+        """
+        return await self._core.prompt(user_message(text, images), if_busy, on_text)
+
+    def run(self, text: str, *, images: Sequence[ImageContent] = ()) -> AbstractAsyncContextManager[RunHandle]:
+        """The same run as events: `async with session.run(text) as run`, then iterate it.
+
+        Leaving the block early aborts the run.
+        """
+        return open_handle(self._core, text, images)
+
+    def steer(self, text: str, *, images: Sequence[ImageContent] = ()) -> None:
+        """Say something before the next request; on an idle session it starts a run the session owns."""
+        self._queue("steer", user_message(text, images))
+
+    def follow_up(self, text: str, *, images: Sequence[ImageContent] = ()) -> None:
+        """Say something when the run would end; on an idle session it starts a run the session owns."""
+        self._queue("follow_up", user_message(text, images))
+
+    @property
+    def pending_messages(self) -> tuple[str, ...]:
+        """Queued texts in order of delivery, those included that are on their way into the log."""
+        return self._parts.queue.pending
+
+    def clear_queue(self) -> list[str]:
+        return self._parts.queue.clear()
+
+    async def abort(self) -> list[str]:
+        """End whatever runs, and return when it is over: the queued texts that were not recorded.
+
+        From inside a handler or tool it is a request that the run honours at its next safe point.
+        """
+        return await self._core.abort()
+
+    async def wait_for_idle(self) -> None:
+        """Return when nothing runs, runs started by the queue included."""
+        await self._gate.wait_idle()
+
+    # Compaction ---------------------------------------------------------------------------------
+
+    async def compact(
+        self,
+        instructions: str | None = None,
+        *,
+        keep_recent_tokens: int | None = None,
+        model: str | None = None,
+        interrupt: bool = True,
+    ) -> CompactionOutcome:
+        """Replace old history by a summary now. Aborts what runs; with `interrupt=False` a run goes on and
+        compacts at its next safe point. The session stays idle afterwards, unless messages are queued.
+
+        `instructions` focus the summary, they never move the boundary; `model` (`provider/name`) writes it.
+
+        Raises:
+            CompactionError: it failed; `.outcome` says more, the log and the context are as before.
+            SessionBusyError: a manual compaction or a tree move is under way, or a handler asks for its own session.
+        """
+        if keep_recent_tokens is not None and keep_recent_tokens < 0:
+            raise ValueError(f"keep_recent_tokens is a number of tokens, not {keep_recent_tokens}")
+        request = CompactionRequest(
+            reason="manual",
+            instructions=instructions,
+            keep_recent_tokens=keep_recent_tokens,
+            model=Model.of(model).id if model is not None else None,
+        )
+        return await self._core.compact(request, interrupt=interrupt)
+
+    def abort_compaction(self) -> bool:
+        """End the compaction that runs, and only it; False when there is none. Its outcome is `aborted`."""
+        return self._gate.abort_innermost("compaction")
+
+    # Events and extensions ------------------------------------------------------------------------
+
+    def subscribe(self, listener: Listener) -> Callable[[], None]:
+        """Call `listener` with every event, once and when it is final; returns what takes it off again."""
+        return self._dispatcher.subscribe(listener)
+
+    def events(self) -> AbstractAsyncContextManager[EventStream]:
+        """`async with session.events() as stream: async for event in stream`. Buffers without bound."""
+        return self._dispatcher.events()
+
+    async def load(self, extension: Source) -> LoadedExtension:
+        """Load an extension now; the handle has `unload()`.
+
+        Raises:
+            ExtensionLoadError: it could not be loaded.
+        """
+        self._core.check_open()
+        await self._core.start()
+        return await self._core.extensions.load(extension, announce=True)
+
+    # Models, tools, names -------------------------------------------------------------------------
+
+    async def set_model(self, model: str | Model) -> None:
+        """Answer with another model from the next request on; a smaller window compacts before it."""
+        self._core.check_open()
+        await self._core.start()
+        parts, chosen = self._parts, Model.of(model)
+        previous = parts.models.model
+        parts.models.select(chosen)
+        parts.backoff.reset()
+        if previous.id != chosen.id:
+            await parts.recorder.append(lambda log: log.append_model_change(chosen.provider, chosen.name))
+            await self._dispatcher.notify(ModelSelect(model=chosen.id, previous=previous.id))
+
+    async def set_thinking_level(self, level: ThinkingLevel) -> None:
+        self._core.check_open()
+        await self._core.start()
+        parts = self._parts
+        previous = parts.models.thinking_level
+        if previous != level:
+            parts.models.think(level)
+            await parts.recorder.append(lambda log: log.append_thinking_level_change(level))
+            await self._dispatcher.notify(ThinkingLevelSelect(thinking_level=level, previous=previous))
+
+    def set_active_tools(self, names: Sequence[str] | None) -> None:
+        """Offer only these tools from the next request on; None offers all."""
+        self._parts.shape.activate(tuple(names) if names is not None else None)
+
+    async def set_name(self, name: str) -> None:
+        self._core.check_open()
+        await self._parts.recorder.append(lambda log: log.set_name(name))
+
+    def update_settings(self, **changes: Any) -> Settings:
+        """Change settings at run time: `update_settings(compaction={"enabled": False})` merges into the section.
+
+        Raises:
+            SettingsError: an unknown key or a wrong value; nothing was changed.
+        """
+        self._core.settings = self._core.settings.merged(changes)
+        if self._core.opened is not None:
+            self._core.opened.backoff.reset()
+        return self._core.settings
+
+    # The tree -------------------------------------------------------------------------------------
+
+    async def navigate_tree(
+        self, entry_id: str, *, summarize: bool = False, instructions: str | None = None
+    ) -> str | None:
+        """Make `entry_id` the leaf; from a user message, its parent, and return its text.
+
+        Raises:
+            SessionBusyError: something runs.
+            EntryNotFoundError: no such entry.
+            AgentSessionError: an extension vetoed it.
+        """
+        self._core.check_open()
+        with self._gate.hold(self._gate.claim("tree")) as activity, activity.scope:
+            await self._core.start()
+            return await TreeMoves(self._parts).navigate(entry_id, summarize=summarize, instructions=instructions)
+        return None
+
+    async def fork(self, entry_id: str | None = None) -> SessionManager:
+        """A new session with the path to `entry_id` (None: with everything); this one stays as it is."""
+        self._core.check_open()
+        await self._core.start()
+        return await TreeMoves(self._parts).fork(entry_id)
+
+    # Looking --------------------------------------------------------------------------------------
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The context: what the next request sends."""
+        return tuple(item.message for item in self._parts.meter.context())
+
+    @property
+    def transcript(self) -> Iterator[Entry]:
+        """The whole branch, root first, compacted history included; read when iterated."""
+        return iter(self._parts.manager.get_branch())
+
+    def context_usage(self) -> ContextUsage:
+        return self._parts.meter.usage(self._core.settings.compaction)
+
+    def stats(self) -> SessionStats:
+        return stats_of(self._parts)
+
+    @property
+    def is_idle(self) -> bool:
+        return self._gate.is_idle
+
+    @property
+    def is_streaming(self) -> bool:
+        """Whether a run is under way."""
+        return self._gate.is_active("run")
+
+    @property
+    def is_compacting(self) -> bool:
+        return self._gate.is_active("compaction")
+
+    @property
+    def is_retrying(self) -> bool:
+        return self._core.run is not None and self._core.run.is_retrying
+
+    @property
+    def session_manager(self) -> SessionManager:
+        return self._parts.manager
+
+    @property
+    def session_id(self) -> str:
+        return self._parts.manager.session_id
+
+    @property
+    def path(self) -> Path | None:
+        return self._parts.manager.path
+
+    @property
+    def leaf_id(self) -> str | None:
+        return self._parts.manager.leaf_id
+
+    @property
+    def model(self) -> Model:
+        return self._parts.models.model
+
+    @property
+    def thinking_level(self) -> ThinkingLevel:
+        return self._parts.models.thinking_level
+
+    @property
+    def settings(self) -> Settings:
+        return self._core.settings
+
+    @property
+    def cwd(self) -> Path:
+        return self._core.cwd
+
+    @override
+    def __repr__(self) -> str:
+        if self._core.opened is None:
+            return "<AgentSession, not opened>"
+        state = "closed" if self._core.is_closed else repr(self._gate)
+        return f"<AgentSession {self.session_id}, {self.model.id}, {state}>"
+
+    @property
+    def _parts(self) -> Parts:
+        return self._core.parts
+
+    def _queue(self, lane: Lane, message: UserMessage) -> None:
+        self._core.check_open()
+        self._parts.queue.put(lane, message)
+        self._core.wake()

@@ -1,0 +1,340 @@
+"""What a session runs and what waits for it: one prompt, one compaction, and the work the session owns.
+
+Rule: whoever holds the gate gives it back on every way out, and what was told to have started is told to have ended,
+the caller's own cancellation included. Nothing waits for somebody: when the gate is free, what is queued starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import anyio
+import anyio.to_thread
+
+from agent_session.activity import Activity, ActivityGate
+from agent_session.compaction.types import CompactionOutcome, CompactionRequest
+from agent_session.compactor import Compactor
+from agent_session.composition import build_parts, open_manager
+from agent_session.dispatch import Dispatcher, Listener
+from agent_session.errors import CompactionError, SessionBusyError, SessionClosedError
+from agent_session.events import AgentSettled, MessageUpdate, SessionShutdown, SessionStart, Warning
+from agent_session.extending.extension_set import ExtensionSet
+from agent_session.extending.loader import Source
+from agent_session.llm.client import TextDelta
+from agent_session.owned_tasks import OwnedTasks
+from agent_session.parts import CompactionAsk, Parts
+from agent_session.run import Run
+from agent_session.session_view import RuntimeView
+from agent_session.settings import Settings
+from session_store import SessionManager
+from session_store.messages import AssistantMessage, UserMessage
+
+IfBusy: TypeAlias = Literal["raise", "wait", "steer", "follow_up"]
+
+
+class SessionCore:
+    """`options` are `build_parts`'s own. The log is opened on first use of `parts`."""
+
+    def __init__(
+        self,
+        *,
+        manager: SessionManager | None,
+        resume: str | Path | None,
+        sources: Sequence[Source],
+        settings: Settings,
+        cwd: Path,
+        options: dict[str, Any],
+    ) -> None:
+        self.settings = settings
+        self.cwd = cwd
+        self._given_manager = manager
+        self._resume = resume
+        self._sources = tuple(sources)
+        self._options = options
+        self.gate = ActivityGate()
+        self.owned = OwnedTasks(self._task_crashed)
+        self.extensions = ExtensionSet(
+            RuntimeView(lambda: self.parts, self.wake, self.request_abort),
+            hook_timeout=lambda: self.settings.hook_timeout,
+            tasks=self.owned,
+            grace=self.gate.grace_until,
+        )
+        self.dispatcher = Dispatcher(self.extensions.hooks, safe_point=self.gate.honour_abort)
+        self.opened: Parts | None = None
+        self.run: Run | None = None
+        self.is_started = False
+        self.is_closed = False
+        self._starting = anyio.Lock()
+
+    @property
+    def parts(self) -> Parts:
+        """The parts, made on first use: opening the log is what can fail."""
+        if self.opened is None:
+            if self.is_closed:
+                raise SessionClosedError
+            manager = open_manager(self._given_manager, self._resume, self.cwd)
+            try:
+                self.opened = build_parts(
+                    manager=manager,
+                    dispatcher=self.dispatcher,
+                    gate=self.gate,
+                    settings=lambda: self.settings,
+                    cwd=self.cwd,
+                    **self._options,
+                )
+            except BaseException:
+                if manager is not self._given_manager:
+                    manager.close()
+                raise
+        return self.opened
+
+    async def start(self) -> None:
+        """Open the log, load the extensions, tell `session_start`. Asks nothing of a model."""
+        if not self.is_started:
+            await self._start_once()
+
+    async def _start_once(self) -> None:
+        async with self._starting:
+            # Another verb may have started it while this one waited.
+            if self.is_started:
+                return
+            is_resumed = self.parts.manager.leaf_id is not None
+            await self.extensions.load_all(self._sources)
+            self.is_started = True
+            await self.dispatcher.notify(SessionStart(reason="resume" if is_resumed else "startup"))
+        self.wake()
+
+    async def close(self) -> list[str]:
+        """End what runs, tell `session_shutdown`, close log and connections. Safe to call twice.
+
+        Returns the queued texts that were not recorded.
+
+        Raises:
+            SessionBusyError: called from inside a handler or tool of this session.
+            SessionWriteError: entries are in memory that could not be written.
+        """
+        if self.is_closed:
+            return []
+        if self.gate.is_inside():
+            raise SessionBusyError("close", "a handler cannot close its own session; ctx.abort() ends the run")
+        self.is_closed = True
+        returned: list[str] = []
+        with anyio.CancelScope(shield=True):
+            while not self.gate.is_idle:
+                returned += await self.abort()
+            if self.opened is None:
+                if self._given_manager is not None:
+                    self._given_manager.close()
+                return returned
+            returned += self.opened.queue.clear()
+            if self.is_started:
+                await self.dispatcher.notify(SessionShutdown(reason="close"))
+            self.extensions.end("the session was closed")
+            await self.owned.cancel_all()
+            self.dispatcher.close_streams()
+            try:
+                await anyio.to_thread.run_sync(self.opened.manager.close)
+            finally:
+                await self.opened.models.aclose()
+        return returned
+
+    async def abort(self) -> list[str]:
+        """End whatever runs, and return when it is over: the queued texts that were not recorded.
+
+        From inside a handler or tool it is a request that the run honours at its next safe point.
+        """
+        if self.opened is None:
+            return []
+        parts = self.opened
+        self._drop_asks()
+        returned = parts.queue.clear()
+        activity = self.gate.current
+        if activity is not None and self.gate.is_inside():
+            self.request_abort()
+        elif activity is not None:
+            activity.abort()
+            await activity.ended.wait()
+            # What was on its way into the log when the run ended is back in the queue, in front of the rest.
+            returned = parts.queue.clear() + returned
+        return returned
+
+    # Verbs ------------------------------------------------------------------------------------------
+
+    async def prompt(
+        self, message: UserMessage, if_busy: IfBusy, on_text: Callable[[str], None] | None
+    ) -> AssistantMessage | None:
+        self.check_open()
+        if self.gate.is_inside():
+            self.parts.queue.put("follow_up", message)
+            return None
+        if not self.gate.is_idle and if_busy in ("steer", "follow_up"):
+            self.parts.queue.put(if_busy, message)
+            return None
+        if if_busy == "wait" or self.gate.is_claimed_for("compaction"):
+            activity = await self.gate.claim_in_turn("run")
+        else:
+            activity = self.gate.claim("run")
+        return await self.hold_run(activity, message, on_text)
+
+    async def compact(self, request: CompactionRequest, *, interrupt: bool) -> CompactionOutcome:
+        self.check_open()
+        if self.gate.is_inside():
+            raise SessionBusyError("run", "a handler asks for a compaction with ctx.request_compaction()")
+        if self.gate.is_claimed_for("compaction"):
+            raise SessionBusyError("compaction", "it is compacting already; wait for it, or abort_compaction()")
+        if self.gate.is_claimed_for("tree"):
+            raise SessionBusyError("tree", "its tree is moving; wait for it with wait_for_idle(), or abort()")
+        outcome: CompactionOutcome | None = None
+        if not interrupt and not self.gate.is_idle:
+            outcome = await self._ask_for_compaction(request)
+        if outcome is None:
+            outcome = await self._compact_in_turn(request)
+        if outcome.status == "failed":
+            error = outcome.error
+            if not isinstance(error, CompactionError):
+                error = CompactionError(f"the compaction failed: {outcome.why}")
+                error.__cause__ = outcome.error
+            error.outcome = outcome
+            raise error
+        return outcome
+
+    def check_open(self) -> None:
+        if self.is_closed:
+            raise SessionClosedError
+
+    async def hold_run(
+        self, activity: Activity, message: UserMessage | None, on_text: Callable[[str], None] | None = None
+    ) -> AssistantMessage | None:
+        """One prompt inside its activity; whatever happens, the run is told to have ended and settled."""
+        run: Run | None = None
+        settled: AgentSettled | None = None
+        is_aborted = True
+        unsubscribe = self.dispatcher.subscribe(_text_listener(on_text)) if on_text is not None else None
+        try:
+            with self.gate.hold(activity):
+                try:
+                    with activity.scope:
+                        self.check_open()
+                        await self.start()
+                        run = self.run = Run(self.parts, Compactor(self.parts))
+                        await run.execute(message)
+                        is_aborted = False
+                except Exception:
+                    is_aborted = False
+                    raise
+                finally:
+                    with anyio.CancelScope(shield=True):
+                        settled = await self._settle(activity, run, is_aborted)
+        finally:
+            if unsubscribe is not None:
+                unsubscribe()
+            if settled is not None:
+                with anyio.CancelScope(shield=True):
+                    await self.dispatcher.tell(settled)
+        assert run is not None or is_aborted
+        if run is None:
+            return None
+        if run.error is not None:
+            raise run.error
+        if not is_aborted:
+            self.wake()
+        return run.last
+
+    async def _settle(self, activity: Activity, run: Run | None, is_aborted: bool) -> AgentSettled | None:
+        self.run = None
+        if is_aborted:
+            self._drop_asks()
+            activity.begin_grace()
+        if run is None:
+            return None
+        await run.end_agent_run()
+        self.parts.shape.override_system_prompt(None)
+        await self.parts.recorder.flush()
+        settled = AgentSettled(aborted=is_aborted)
+        if self.extensions.hooks.has(AgentSettled):
+            await self.extensions.hooks.notify(settled)
+        return settled
+
+    async def _compact_in_turn(self, request: CompactionRequest) -> CompactionOutcome:
+        if self.gate.is_idle and not self.gate.waiting:
+            activity = self.gate.claim("compaction")
+        else:
+            if self.gate.current is not None:
+                self.gate.current.abort()
+            activity = await self.gate.claim_in_turn("compaction", first=True)
+        return await self._hold_compaction(activity, request)
+
+    async def _hold_compaction(self, activity: Activity, request: CompactionRequest) -> CompactionOutcome:
+        outcome: CompactionOutcome | None = None
+        compactor: Compactor | None = None
+        try:
+            with self.gate.hold(activity), activity.scope:
+                self.check_open()
+                await self.start()
+                compactor = Compactor(self.parts)
+                outcome = await compactor.run(request)
+        finally:
+            self.wake()
+        if outcome is None and compactor is not None:
+            outcome = compactor.last_outcome
+        return outcome or CompactionOutcome(status="aborted", reason=request.reason, why="aborted")
+
+    async def _ask_for_compaction(self, request: CompactionRequest) -> CompactionOutcome | None:
+        """Leave the request for the run; None when the run ended without it."""
+        ask = CompactionAsk(request)
+        self.parts.compaction_asks.append(ask)
+        try:
+            await ask.done.wait()
+        finally:
+            if ask in self.parts.compaction_asks:
+                self.parts.compaction_asks.remove(ask)
+        return ask.outcome
+
+    async def _serve(self, activity: Activity, ask: CompactionAsk) -> None:
+        outcome: CompactionOutcome | None = None
+        try:
+            outcome = await self._hold_compaction(activity, ask.request)
+        finally:
+            ask.resolve(outcome)
+
+    def request_abort(self) -> None:
+        """For who is inside and cannot wait: while handlers are at work, at the safe point after them; else at once."""
+        if self.gate.current is None:
+            return
+        if self.dispatcher.is_asking_handlers:
+            self.gate.request_abort()
+        else:
+            self.gate.current.abort()
+
+    def _drop_asks(self) -> None:
+        if self.opened is not None:
+            asks, self.opened.compaction_asks[:] = list(self.opened.compaction_asks), []
+            for ask in asks:
+                ask.resolve(None)
+
+    def wake(self) -> None:
+        """On an idle session, start what waits for nobody: a compaction that was asked for, queued messages."""
+        if self.opened is None or not self.is_started or self.is_closed:
+            return
+        if not self.gate.is_idle or self.gate.waiting:
+            return
+        if self.opened.compaction_asks:
+            ask = self.opened.compaction_asks.pop(0)
+            self.owned.spawn(self._serve(self.gate.claim("compaction"), ask), name="compaction")
+        elif self.opened.queue.starts_a_run:
+            self.owned.spawn(self.hold_run(self.gate.claim("run"), None), name="queued run")
+        elif self.opened.recorder.has_untold:
+            self.owned.spawn(self.opened.recorder.announce(), name="announcement")
+
+    def _task_crashed(self, name: str, error: BaseException) -> None:
+        self.dispatcher.report(Warning(text=f"{name}: {type(error).__name__}: {error}"))
+
+
+def _text_listener(on_text: Callable[[str], None]) -> Listener:
+    def listener(event: object) -> None:
+        if isinstance(event, MessageUpdate) and isinstance(event.delta, TextDelta):
+            on_text(event.delta.text)
+
+    return listener

@@ -1,0 +1,201 @@
+"""Settings: what a user may turn, with the documented defaults in one place.
+
+Sources and merging (`Settings.load`) and the defaults that depend on the model
+(`CompactionSettings.for_model`) are here too; nothing else in the package reads the environment for a
+setting.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeAlias
+
+import orjson
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from agent_session.errors import SettingsError
+from agent_session.models import Model
+
+REASONING_COMPACTION_RESERVE_TOKENS = 48_000
+COMPACTION_RESERVE_TOKENS = 16_384
+REASONING_KEEP_RECENT_TOKENS = 20_000
+NON_REASONING_KEEP_RECENT_TOKENS = 30_000
+
+Tokens: TypeAlias = Annotated[int, Field(gt=0)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class CompactionOverride(_Section):
+    """The numbers that may differ for one model."""
+
+    reserve_tokens: Tokens | None = None
+    keep_recent_tokens: Annotated[int, Field(ge=0)] | None = None
+    trigger_at: Annotated[float, Field(gt=0)] | None = None
+
+
+class CompactionSettings(CompactionOverride):
+    """When and how history is compacted. None means: by model (`for_model`).
+
+    `trigger_at` is tokens, or a fraction of the working limit when below 1. `overflow_recoveries` is how
+    often an overflow is compacted and retried until a reply succeeds or a new prompt arrives.
+    """
+
+    enabled: bool = True
+    model_overrides: dict[str, CompactionOverride] = Field(default_factory=dict)
+    summary_model: str | None = None
+    summary_input: Literal["text", "prefix"] = "text"
+    summary_max_tokens: Tokens | None = None
+    summarizer: Literal["model", "digest"] = "model"
+    overflow_recoveries: Annotated[int, Field(ge=0)] = 1
+    max_summary_calls: Annotated[int, Field(ge=1)] = 8
+    max_compactions_per_run: Annotated[int, Field(ge=1)] | None = None
+    summary_silence_seconds: Annotated[float, Field(gt=0)] = 120.0
+
+    @classmethod
+    def for_model(cls, model: Model | str, thinking_level: str | None) -> CompactionSettings:
+        """The defaults for a model at a thinking level.
+
+        Thinking costs room in each answer, and each kept message drags its signature along: more in reserve, less
+        kept. The numbers are defaults, not the user's own: `compaction.trigger.budget_for` still fits the reserve to
+        a small window.
+        """
+        thinks = thinking_level not in (None, "off") and Model.of(model).reasoning is not False
+        return cls.model_construct(
+            _fields_set=set(),
+            reserve_tokens=REASONING_COMPACTION_RESERVE_TOKENS if thinks else COMPACTION_RESERVE_TOKENS,
+            keep_recent_tokens=REASONING_KEEP_RECENT_TOKENS if thinks else NON_REASONING_KEEP_RECENT_TOKENS,
+        )
+
+    def own_numbers(self, model: Model) -> CompactionOverride:
+        """What the user set for this model: `model_overrides` first, then the general numbers; None where neither."""
+        override = self.model_overrides.get(model.id, CompactionOverride())
+        numbers: dict[str, float | None] = {}
+        for name in CompactionOverride.model_fields:
+            own = getattr(self, name) if name in self.model_fields_set else None
+            special = getattr(override, name)
+            numbers[name] = own if special is None else special
+        return CompactionOverride.model_validate(numbers)
+
+
+DEFAULT_COMPACTION_SETTINGS = CompactionSettings()
+"""Everything by model."""
+
+
+class RetrySettings(_Section):
+    """Transient failures of a provider: how often, and how long to wait (seconds)."""
+
+    enabled: bool = True
+    max_retries: Annotated[int, Field(ge=0)] = 3
+    base_delay_seconds: Annotated[float, Field(ge=0)] = 2.0
+    max_retry_after_seconds: Annotated[float, Field(ge=0)] = 60.0
+    silence_seconds: Annotated[float, Field(gt=0)] = 300.0
+
+
+class Settings(_Section):
+    model: str | None = None
+    thinking_level: Literal["off", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
+    compaction: CompactionSettings = CompactionSettings()
+    retry: RetrySettings = RetrySettings()
+    durability: Literal["turn", "os"] = "turn"
+    hook_timeout: Annotated[float, Field(gt=0)] = 30.0
+
+    def merged(self, changes: Mapping[str, Any]) -> Settings:
+        """These settings with `changes`, section by section and key by key.
+
+        Raises:
+            SettingsError: an unknown key or a wrong value; `path` names it.
+        """
+        merged = self.model_dump(exclude_unset=True)
+        for key, value in changes.items():
+            section = merged.get(key)
+            merged[key] = {**section, **value} if isinstance(section, dict) and isinstance(value, Mapping) else value
+        try:
+            return type(self).model_validate(merged)
+        except ValidationError as error:
+            problem = error.errors()[0]
+            raise SettingsError(".".join(map(str, problem["loc"])), problem["msg"]) from None
+
+    @classmethod
+    def load(cls, cwd: str | Path, *, is_trusted: bool = False) -> Settings:
+        """What the user and the project set: `~/.agent-session/settings.json`, then `.agent-session/settings.json` in
+        `cwd`, then variables such as `AGENT_SESSION_COMPACTION__RESERVE_TOKENS`.
+
+        Merged key by key; lists replace. Unknown keys warn. Of a project that is not trusted only numbers and booleans
+        of `compaction` and `retry` count.
+
+        Raises:
+            SettingsError: a file that is no JSON object, or a wrong value; `path` names it.
+        """
+        project = _read(Path(cwd) / ".agent-session" / "settings.json")
+        if not is_trusted:
+            project = _harmless(project)
+        found = _joined(_read(Path.home() / ".agent-session" / "settings.json"), project)
+        return cls().merged(_known(cls, _joined(found, _from_environment(os.environ))))
+
+
+_PREFIX = "AGENT_SESSION_"
+_NOT_SETTINGS = ("AGENT_SESSION_DIR", "AGENT_SESSION_LOG")
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        value = orjson.loads(path.read_bytes())
+    except FileNotFoundError:
+        return {}
+    except (OSError, orjson.JSONDecodeError) as error:
+        raise SettingsError(str(path), f"cannot be read: {error}") from None
+    if not isinstance(value, dict):
+        raise SettingsError(str(path), f"must hold a JSON object, not {type(value).__name__}")
+    return value
+
+
+def _harmless(settings: dict[str, Any]) -> dict[str, Any]:
+    return {
+        section: {key: value for key, value in settings[section].items() if isinstance(value, bool | int | float)}
+        for section in ("compaction", "retry")
+        if isinstance(settings.get(section), dict)
+    }
+
+
+def _joined(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+    joined = dict(first)
+    for key, value in second.items():
+        before = joined.get(key)
+        joined[key] = _joined(before, value) if isinstance(before, dict) and isinstance(value, dict) else value
+    return joined
+
+
+def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
+    """`AGENT_SESSION_SECTION__KEY`; a value is JSON where it is valid JSON, else text."""
+    found: dict[str, Any] = {}
+    for variable, text in environment.items():
+        name = variable.removeprefix(_PREFIX).lower()
+        section, _, key = name.partition("__")
+        is_ours = variable.startswith(_PREFIX) and variable not in _NOT_SETTINGS
+        if not is_ours or section not in Settings.model_fields:
+            continue
+        try:
+            value = orjson.loads(text)
+        except orjson.JSONDecodeError:
+            value = text
+        found = _joined(found, {section: {key: value}} if key else {section: value})
+    return found
+
+
+def _known(model: type[BaseModel], settings: Mapping[str, Any], where: str = "") -> dict[str, Any]:
+    known: dict[str, Any] = {}
+    for key, value in settings.items():
+        field = model.model_fields.get(key)
+        if field is None:
+            warnings.warn(f"unknown setting {where}{key}; known are: {', '.join(model.model_fields)}", stacklevel=4)
+        elif isinstance(value, dict) and isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            known[key] = _known(field.annotation, value, f"{where}{key}.")
+        else:
+            known[key] = value
+    return known

@@ -1,0 +1,145 @@
+"""What a scripted model or a fake provider was asked, and whether a real provider would take it.
+
+The view is the chat-completions payload, for both: a test that reads requests reads them the same way
+in process and over HTTP. Tokens are counted by the plain rule of four characters each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+
+from agent_session.llm.client import ModelRequest
+from agent_session.llm.convert import chat_messages
+from agent_session.llm.payload import encode_text
+from agent_session.models import Model
+from session_store.messages import Message
+
+CHARS_PER_TOKEN = 4
+IMAGE_TOKENS = 1_200
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class RecordedRequest:
+    """One request as it arrived.
+
+    `raw` are the bytes, `payload` what they say. `headers` have lower-case keys and are empty in process; `request` is
+    None over HTTP. `is_summary`: it came from the summariser. `is_answered`: all that the script says went out;
+    `disconnected` is set when the client left before that.
+    """
+
+    number: int
+    payload: Mapping[str, Any]
+    raw: bytes
+    headers: Mapping[str, str] = field(default_factory=dict)
+    request: ModelRequest | None = None
+    is_summary: bool = False
+    is_answered: bool = False
+    disconnected: anyio.Event = field(default_factory=anyio.Event, repr=False)
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        """The payload's messages, the system prompt among them."""
+        return list(self.payload.get("messages", ()))
+
+    @property
+    def system(self) -> str:
+        """The system prompt; empty without one."""
+        return "\n".join(_text(message) for message in self.messages if message.get("role") in ("system", "developer"))
+
+    @property
+    def text(self) -> str:
+        """All text of all messages, a line break between them."""
+        return "\n".join(_text(message) for message in self.messages)
+
+    @property
+    def last_user_text(self) -> str:
+        """The text of the last user message; empty without one."""
+        return next((_text(message) for message in reversed(self.messages) if message.get("role") == "user"), "")
+
+    @property
+    def tokens(self) -> int:
+        """The size of the request by the plain rule."""
+        return count_tokens(self.payload)
+
+
+class Arrivals:
+    """The requests in the order in which they came, for those who wait for one."""
+
+    def __init__(self) -> None:
+        self.requests: list[RecordedRequest] = []
+        self._events: dict[int, anyio.Event] = {}
+
+    def add(self, request: RecordedRequest) -> None:
+        self.requests.append(request)
+        self._event(len(self.requests)).set()
+
+    async def arrived(self, number: int) -> RecordedRequest:
+        """The request with this number, from 1, once it is there."""
+        await self._event(number).wait()
+        return self.requests[number - 1]
+
+    def _event(self, number: int) -> anyio.Event:
+        return self._events.setdefault(number, anyio.Event())
+
+
+def count_tokens(payload: Mapping[str, Any]) -> int:
+    """Tokens of a chat-completions payload: messages, calls and tools, four characters each; images at a flat size."""
+    chars = 0
+    images = 0
+    for message in payload.get("messages", ()):
+        chars += len(_text(message))
+        for call in message.get("tool_calls") or ():
+            function = call.get("function", {})
+            chars += len(function.get("name") or "") + len(function.get("arguments") or "")
+        content = message.get("content")
+        if isinstance(content, list):
+            images += sum(part.get("type") == "image_url" for part in content)
+    if tools := payload.get("tools"):
+        chars += len(encode_text(tools))
+    return -(-chars // CHARS_PER_TOKEN) + images * IMAGE_TOKENS
+
+
+def pairing_fault(messages: Iterable[Mapping[str, Any]]) -> str | None:
+    """Why a provider would refuse these chat-completions messages, in its words; None where they are in order.
+
+    Every call is answered, exactly once, right after the message that made it; every answer has its call.
+    """
+    open_calls: list[str] = []
+    for position, message in enumerate(messages):
+        if message.get("role") == "tool":
+            call_id = message.get("tool_call_id")
+            if call_id not in open_calls:
+                return (
+                    f"Invalid parameter: messages[{position}] with role 'tool' must be a response to a preceding "
+                    f"message with 'tool_calls'; no tool call found with id {call_id!r}."
+                )
+            open_calls.remove(call_id)
+            continue
+        if open_calls:
+            break
+        open_calls = [call["id"] for call in message.get("tool_calls") or ()]
+        if len(set(open_calls)) < len(open_calls):
+            return f"Invalid parameter: duplicate tool call id in messages[{position}]."
+    if open_calls:
+        return (
+            "An assistant message with 'tool_calls' must be followed by tool messages responding to each "
+            f"'tool_call_id'. The following tool_call_ids did not have response messages: {', '.join(open_calls)}"
+        )
+    return None
+
+
+def pairs_ok(messages: Sequence[Message]) -> bool:
+    """Whether a provider takes this context: every call answered once, right after it, every answer with its call."""
+    request = ModelRequest(model=Model("scripted/model"), messages=messages)
+    return pairing_fault(chat_messages(request)) is None
+
+
+def _text(message: Mapping[str, Any]) -> str:
+    content = message.get("content")
+    if isinstance(content, list):
+        return "\n".join(part.get("text", "") for part in content if part.get("type") == "text")
+    return content if isinstance(content, str) else ""

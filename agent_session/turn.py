@@ -1,0 +1,117 @@
+"""One call of the model: build the request, stream the answer, record it.
+
+Whatever happens is in the log afterwards: an answer, a failed attempt with its error, or what had streamed when it
+was aborted. Overflows and errors are values here; what to do about them is `run`'s business.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import anyio
+
+from agent_session.compaction.trigger import clamp_output_tokens
+from agent_session.errors import ContextOverflowError, ModelError, ModelRequestError
+from agent_session.events import MessageStart, MessageUpdate
+from agent_session.hooks import BeforeRequest, Context
+from agent_session.llm.builder import MessageBuilder
+from agent_session.llm.client import Finish, ModelRequest, PreparedRequest, ResponseId, UsageReport
+from agent_session.llm.overflow import is_overflow_finish
+from agent_session.parts import Parts
+from session_store.entries import MessageEntry
+from session_store.messages import AssistantMessage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """`entry` is where it stands in the log; `error` is set where the attempt failed."""
+
+    message: AssistantMessage
+    entry: MessageEntry
+    error: ModelError | None = None
+
+
+async def ask_model(parts: Parts, turn_index: int) -> Answer:
+    """Send the context and record what comes back.
+
+    Raises:
+        Nothing of the provider's: its errors are in the answer. Cancellation records what had streamed as an
+        aborted message, then goes on its way.
+    """
+    request = await _build_request(parts)
+    await parts.recorder.flush()
+    await parts.dispatcher.notify(MessageStart(turn_index=turn_index))
+    client_api = ""
+    builder = MessageBuilder(request, client_api)
+    finish: Finish | None = None
+    error: ModelError | None = None
+    try:
+        client = parts.models.client_of(request.model)
+        builder = MessageBuilder(request, client.api)
+        prepared = await _hooked(parts, client.prepare(request))
+        async with client.stream(prepared) as events:
+            async for event in events:
+                builder.add(event)
+                if isinstance(event, Finish):
+                    finish = event
+                elif not isinstance(event, UsageReport | ResponseId):
+                    await parts.dispatcher.notify(MessageUpdate(delta=event))
+        if finish is None:
+            error = ModelRequestError("the stream ended without its final event", kind="stream_cut")
+        elif is_overflow_finish(finish.raw):
+            error = ContextOverflowError(f"the model stopped with {finish.raw}", kind="overflow")
+    except ModelError as refused:
+        error = refused
+    except anyio.get_cancelled_exc_class():
+        partial = builder.message("aborted", "the run was aborted")
+        if partial.content:
+            with anyio.CancelScope(shield=True):
+                await parts.recorder.store(partial)
+        raise
+    except Exception as failure:
+        # A client of somebody else's that raises what it should not: the attempt is recorded all the same.
+        parts.log.exception("turn.client_failed", model=request.model.id)
+        error = ModelRequestError(f"{type(failure).__name__}: {failure}", kind="unknown")
+        error.__cause__ = failure
+    if error is not None:
+        failed = builder.message("error", str(error))
+        entry = await parts.recorder.record(failed)
+        message = entry.message
+        assert isinstance(message, AssistantMessage)
+        error.message = message
+        return Answer(message=message, entry=entry, error=error)
+    assert finish is not None
+    entry = await parts.recorder.record(builder.message(finish.stop_reason))
+    message = entry.message
+    assert isinstance(message, AssistantMessage)
+    return Answer(message=message, entry=entry)
+
+
+async def _build_request(parts: Parts) -> ModelRequest:
+    settings = parts.settings()
+    context = parts.meter.context()
+    budget = parts.meter.budget(settings.compaction)
+    measurement = parts.meter.measure(context)
+    messages = tuple(item.message for item in context)
+    if parts.dispatcher.hooks.has(Context):
+        messages = (await parts.dispatcher.decide(Context(messages=messages))).messages
+    return ModelRequest(
+        model=parts.models.model,
+        messages=messages,
+        system_prompt=parts.shape.system_prompt,
+        tools=parts.shape.tools,
+        thinking_level=parts.models.thinking_level,
+        max_output_tokens=clamp_output_tokens(parts.models.model, budget, measurement.tokens),
+        session_id=parts.manager.session_id,
+        api_key=await parts.models.api_key(),
+        silence_seconds=settings.retry.silence_seconds,
+    )
+
+
+async def _hooked(parts: Parts, prepared: PreparedRequest) -> PreparedRequest:
+    if not parts.dispatcher.hooks.has(BeforeRequest):
+        return prepared
+    event = await parts.dispatcher.decide(
+        BeforeRequest(model=prepared.request.model.id, payload=prepared.payload, headers=prepared.headers)
+    )
+    return PreparedRequest(request=prepared.request, payload=event.payload, headers=event.headers)

@@ -1,0 +1,117 @@
+"""The port between the tree and the bytes: what every log must do.
+
+Adapters: `MemoryLog`, `JsonlLog`. `session_store.testing.LogContract` is the suite they all pass. All
+methods are plain functions; an append is ordered, synchronous and short.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from session_store.entries import Entry, SessionHeader
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DamageRecord:
+    """Something in the file that could not be used as it stands.
+
+    `kind`: torn_tail, bad_line, missing_parent, duplicate_id, orphan_edit, second_header, unknown_type.
+    `line_number` counts from 1; `raw` is at most the first 200 bytes.
+    """
+
+    kind: str
+    line_number: int
+    detail: str
+    raw: bytes = b""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DamageReport:
+    """What was met while opening. `complete` is False where only a part of the file was read."""
+
+    records: tuple[DamageRecord, ...] = ()
+    complete: bool = True
+
+    def __bool__(self) -> bool:
+        return bool(self.records)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedLog:
+    """All entries in file order, upcast to the current version, with what was wrong.
+
+    `offsets`: where each entry's line begins in the log, in bytes; empty for a version whose lines no append
+    goes under.
+    """
+
+    header: SessionHeader
+    entries: tuple[Entry, ...]
+    damage: DamageReport
+    offsets: tuple[int, ...] = ()
+
+
+class EntryLog(Protocol):
+    """An append-only list of lines under one header.
+
+    `on_warning`, where it is set, is told in one sentence what the host should know: once for each series of
+    failed writes, and when the log moves to a new file.
+    """
+
+    on_warning: Callable[[str], None] | None
+
+    @property
+    def header(self) -> SessionHeader: ...
+
+    @property
+    def path(self) -> Path | None:
+        """The file, or None for a log in memory."""
+        ...
+
+    @property
+    def is_read_only(self) -> bool: ...
+
+    @property
+    def pending(self) -> int:
+        """How many lines were accepted but could not be written yet (a full disk)."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """Bytes of the log, pending lines included: where the next line will begin."""
+        ...
+
+    def load(self) -> LoadedLog:
+        """Read everything. Called once, by the `SessionManager`, right after the log was opened."""
+        ...
+
+    def append(self, lines: Sequence[bytes]) -> None:
+        """Write whole lines, each with its newline, in one write: all of them or none.
+
+        A write that fails leaves no fragment behind: the lines are kept in memory (`pending`) and go out
+        in front of the next append's.
+
+        Raises:
+            SessionReadOnlyError: the log was opened read-only, or is closed.
+            SessionLockedError: the lock is no longer this writer's.
+            StaleLeafError: the file is not as this writer left it.
+        """
+        ...
+
+    def sync(self) -> None:
+        """Return when everything appended so far is on the disk. May block: call it from a thread.
+
+        Raises:
+            SessionWriteError: the disk refused, or lines are still pending.
+        """
+        ...
+
+    def close(self) -> None:
+        """Write what is pending, sync, give up the lock. Safe to call twice.
+
+        Raises:
+            SessionWriteError: lines are pending and could still not be written.
+        """
+        ...

@@ -1,0 +1,333 @@
+"""Any history, in memory and on the disk at once: tree, projection and context stay one function of the log.
+
+The oracle below is the projection's rules written down a second time, as slowly and plainly as possible.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from typing_extensions import override
+
+from session_store import SessionManager
+from session_store.boundary import check_boundary
+from session_store.context import build_context, build_projection, dangling_calls, pairs_ok
+from session_store.entries import (
+    BranchSummaryEntry,
+    CompactionEntry,
+    ContextEditEntry,
+    CustomEntry,
+    CustomMessageEntry,
+    Entry,
+    MessageEntry,
+    ModelChangeEntry,
+    ThinkingLevelChangeEntry,
+)
+from session_store.errors import InvalidBoundaryError
+from session_store.messages import (
+    AssistantMessage,
+    BashExecutionMessage,
+    Content,
+    CustomMessage,
+    Message,
+    SystemMessage,
+    TextContent,
+    ToolCall,
+    ToolResultMessage,
+    Usage,
+    UserMessage,
+    as_content,
+)
+from session_store.projection import Projection
+from tests.session_store.branch_building import TIMESTAMP
+
+EDITABLE = (UserMessage, AssistantMessage, ToolResultMessage, CustomMessage)
+
+
+def oracle(path: list[Entry]) -> list[tuple[str, str]]:
+    """Entry id and a word for what is shown, of each message of the projection."""
+    compactions = [index for index, entry in enumerate(path) if isinstance(entry, CompactionEntry)]
+    window: list[Entry] = path
+    newest: CompactionEntry | None = None
+    if compactions:
+        last = path[compactions[-1]]
+        newest = last if isinstance(last, CompactionEntry) else None
+        assert newest is not None
+        before, after = path[: compactions[-1]], path[compactions[-1] + 1 :]
+        ids = [entry.id for entry in before]
+        kept = before[ids.index(newest.first_kept_entry_id) :] if newest.first_kept_entry_id in ids else []
+        kept = [entry for entry in kept if not (isinstance(entry, MessageEntry) and role(entry.message) == "System")]
+        window = [newest, *kept, *after]
+    shown: list[tuple[str, str]] = []
+    for entry in window:
+        edits = [edit for edit in window if isinstance(edit, ContextEditEntry) and edit.target_id == entry.id]
+        replacement = edits[-1].replacement if edits else ()
+        if replacement is None:
+            continue
+        if isinstance(entry, MessageEntry):
+            is_replaced = bool(edits) and isinstance(entry.message, EDITABLE)
+            shown.append((entry.id, "replaced" if is_replaced else role(entry.message)))
+        elif isinstance(entry, CustomMessageEntry):
+            shown.append((entry.id, "replaced" if edits else "Custom"))
+        elif isinstance(entry, BranchSummaryEntry) and entry.summary:
+            shown.append((entry.id, "BranchSummary"))
+        elif newest is not None and entry is newest:
+            shown += [(entry.id, "System")] if newest.system_message is not None else []
+            shown.append((entry.id, "CompactionSummary"))
+    return shown
+
+
+def role(message: Message) -> str:
+    return type(message).__name__.removesuffix("Message")
+
+
+def as_oracle_says(projection: Projection) -> list[tuple[str, str]]:
+    shown = []
+    for item in projection.messages:
+        entry = item.entry
+        original = entry.message if isinstance(entry, MessageEntry) else None
+        is_replaced = (
+            item.message is not original
+            if original is not None
+            else isinstance(entry, CustomMessageEntry) and item.message.content != entry.content  # type: ignore[union-attr]
+        )
+        shown.append((entry.id, "replaced" if is_replaced else role(item.message)))
+    return shown
+
+
+def state_of(projection: Projection) -> tuple[Any, ...]:
+    return (
+        projection.leaf_id,
+        projection.compaction,
+        projection.entries,
+        projection.messages,
+        (projection.provider, projection.model_id, projection.thinking_level),
+        projection.messages_after_last_change,
+        projection.unresolved_boundary,
+    )
+
+
+def without_times_and_ids(messages: list[Message]) -> list[Message]:
+    plain: list[Message] = []
+    for message in messages:
+        values: Any = message
+        blank = {"timestamp": 0, "from_id": None}
+        plain.append(
+            replace(values, **{field.name: blank[field.name] for field in fields(values) if field.name in blank})
+        )
+    return plain
+
+
+CALL_IDS = st.sampled_from(["c1", "c2", "c3"])
+INDEX = st.integers(min_value=0, max_value=1_000_000)
+STOPS = st.sampled_from(["stop", "toolUse", "toolUse", "error", "aborted", "length"])
+TEXT = st.sampled_from(["", "text", "more text"])
+
+
+class Sessions(RuleBasedStateMachine):
+    """The same appends to a session in memory and to one on the disk; entries are named by their place in the log."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = Path(tempfile.mkdtemp())
+        self.memory = SessionManager.in_memory(self.folder)
+        self.disk = SessionManager.create(self.folder, session_dir=self.folder)
+
+    @override
+    def teardown(self) -> None:
+        self.memory.close()
+        self.disk.close()
+        shutil.rmtree(self.folder)
+
+    def both(self, append: Callable[[SessionManager, list[str]], object]) -> None:
+        for session in (self.memory, self.disk):
+            append(session, [entry.id for entry in session])
+
+    def message(self, message: Message) -> None:
+        self.both(lambda session, ids: session.append_message(message))
+
+    @initialize()
+    def begin(self) -> None:
+        self.message(UserMessage(content=as_content("begin")))
+
+    @rule(text=TEXT)
+    def user(self, text: str) -> None:
+        self.message(UserMessage(content=as_content(text)))
+
+    @rule(text=TEXT, calls=st.lists(CALL_IDS, max_size=3), stop=STOPS)
+    def answer(self, text: str, calls: list[str], stop: str) -> None:
+        content: list[Content] = [TextContent(text), *(ToolCall(call, "read", {}) for call in calls)]
+        self.message(AssistantMessage(content=tuple(content), stop_reason=stop, provider="acme", model=text or "m"))
+
+    @rule(call=CALL_IDS)
+    def result(self, call: str) -> None:
+        self.message(ToolResultMessage(tool_call_id=call, tool_name="read", content=as_content("r")))
+
+    @rule(excluded=st.booleans())
+    def shell(self, excluded: bool) -> None:
+        self.message(BashExecutionMessage(command="ls", output="x", exclude_from_context=excluded))
+
+    @rule(text=TEXT)
+    def system(self, text: str) -> None:
+        self.message(SystemMessage(content=as_content(text)))
+
+    @rule(kind=st.sampled_from(["custom", "custom_message", "model", "level", "name", "usage", "label"]), index=INDEX)
+    def other(self, kind: str, index: int) -> None:
+        def append(session: SessionManager, ids: list[str]) -> object:
+            match kind:
+                case "custom":
+                    return session.append_custom("state", index)
+                case "custom_message":
+                    return session.append_custom_message("note", "note")
+                case "model":
+                    return session.append_model_change("acme", "small")
+                case "level":
+                    return session.append_thinking_level_change("high")
+                case "name":
+                    return session.set_name("mine")
+                case "usage":
+                    return session.append_usage("compaction", "acme", "small", Usage(input=index))
+                case _:
+                    return session.append_label(ids[index % len(ids)], "here")
+
+        self.both(append)
+
+    @rule(index=INDEX, replacement=st.sampled_from([None, "replaced"]))
+    def edit(self, index: int, replacement: str | None) -> None:
+        self.both(lambda session, ids: session.append_context_edit(ids[index % len(ids)], replacement))
+
+    @rule(index=INDEX)
+    def branch(self, index: int) -> None:
+        self.both(lambda session, ids: session.branch(ids[index % len(ids)]))
+
+    @rule(index=INDEX, text=TEXT)
+    def branch_summary(self, index: int, text: str) -> None:
+        self.both(
+            lambda session, ids: session.append_branch_summary(session.leaf_id, text, parent_id=ids[index % len(ids)])
+        )
+
+    @rule(index=INDEX, edited=st.lists(INDEX, max_size=2))
+    def compact(self, index: int, edited: list[int]) -> None:
+        """A compaction through the check; refused ones change nothing."""
+
+        def append(session: SessionManager, ids: list[str]) -> None:
+            branch = session.get_branch()
+            boundary = branch[index % len(branch)].id
+            entry = compaction_at(boundary)
+            edits = [(ids[place % len(ids)], as_content("smaller") if place % 2 else None) for place in edited]
+            try:
+                session.append_compaction_entry(replace(entry, id=f"k{len(ids)}"), edits)
+            except InvalidBoundaryError:
+                assert [step.id for step in session] == ids
+            else:
+                assert pairs_ok(item.message for item in build_context(session.projection))
+
+        self.both(append)
+
+    @rule(index=st.none() | INDEX)
+    def foreign_compaction(self, index: int | None) -> None:
+        """A compaction of another program, with any boundary: unchecked, from another branch, from nowhere."""
+
+        def append(session: SessionManager, ids: list[str]) -> None:
+            boundary = None if index is None else [*ids, "nowhere"][index % (len(ids) + 1)]
+            entry = replace(compaction_at(boundary), id=f"k{len(ids)}", parent_id=session.leaf_id)
+            session._append([entry])
+
+        self.both(append)
+
+    @rule()
+    def reopen(self) -> None:
+        before = list(self.disk), self.disk.build_messages(), state_of(self.disk.projection), self.disk.totals
+        path = self.disk.path
+        assert path is not None
+        self.disk.close()
+        self.disk = SessionManager.open(path)
+        assert before == (
+            list(self.disk),
+            self.disk.build_messages(),
+            state_of(self.disk.projection),
+            self.disk.totals,
+        )
+        assert not self.disk.damage
+
+    @rule(index=st.none() | INDEX)
+    def fork(self, index: int | None) -> None:
+        for session in (self.memory, self.disk):
+            ids = [entry.id for entry in session]
+            entry_id = None if index is None else ids[index % len(ids)]
+            with SessionManager.fork_from(session, entry_id=entry_id) as fork:
+                assert fork.build_messages() == session.build_messages(entry_id)
+                assert state_of(fork.projection)[3] == state_of(session.build_projection(entry_id))[3]
+                assert fork.leaf_id == (entry_id or session.leaf_id)
+                assert not fork.damage
+
+    @invariant()
+    def the_cached_projection_is_the_rebuilt_one_and_the_oracles(self) -> None:
+        for session in (self.memory, self.disk):
+            rebuilt = build_projection(session.get_branch())
+            assert state_of(session.projection) == state_of(rebuilt)
+            assert as_oracle_says(rebuilt) == oracle(session.get_branch())
+
+    @invariant()
+    def the_context_is_a_valid_request(self) -> None:
+        for session in (self.memory, self.disk):
+            assert pairs_ok(session.build_messages())
+            dangling = {call.id for call in dangling_calls(session.projection)}
+            waiting = build_context(session.projection, open_calls=dangling)
+            assert pairs_ok(item.message for item in waiting) == (not dangling)
+
+    @invariant()
+    def memory_and_disk_are_equal(self) -> None:
+        memory, disk = ([type(entry) for entry in session] for session in (self.memory, self.disk))
+        assert memory == disk
+        assert without_times_and_ids(self.memory.build_messages()) == without_times_and_ids(self.disk.build_messages())
+        assert self.memory.totals == self.disk.totals
+        assert self.memory.name == self.disk.name
+
+    @invariant()
+    def what_is_kept_up_equals_what_is_read_anew(self) -> None:
+        branch = self.disk.get_branch()
+        states = [entry.data for entry in branch if isinstance(entry, CustomEntry) and entry.custom_type == "state"]
+        assert self.disk.get_custom("state") == (states[-1] if states else None)
+        changes = [entry for entry in branch if isinstance(entry, ThinkingLevelChangeEntry)]
+        assert self.disk.projection.thinking_level == (changes[-1].thinking_level if changes else "off")
+        models = [
+            entry.model_id if isinstance(entry, ModelChangeEntry) else entry.message.model  # type: ignore[union-attr]
+            for entry in branch
+            if isinstance(entry, ModelChangeEntry) or isinstance(getattr(entry, "message", None), AssistantMessage)
+        ]
+        assert self.disk.projection.model_id == (models[-1] if models else None)
+
+    @invariant()
+    def every_boundary_that_passes_leaves_whole_groups(self) -> None:
+        branch = self.disk.get_branch()
+        for entry in branch[-4:]:
+            try:
+                check_boundary(self.disk.projection, entry.id)
+            except InvalidBoundaryError:
+                continue
+            cut = replace(compaction_at(entry.id), parent_id=branch[-1].id)
+            repairs: list[object] = []
+            build_context(self.disk.projection, on_repair=repairs.append)
+            before = len(repairs)
+            build_context(build_projection([*branch, cut]), on_repair=repairs.append)
+            # What a boundary parts from its call shows as an orphan that was none before.
+            assert len(repairs) - before <= before
+
+
+def compaction_at(boundary: str | None) -> CompactionEntry:
+    return CompactionEntry(
+        id="k", parent_id=None, timestamp=TIMESTAMP, summary="summary", first_kept_entry_id=boundary, tokens_before=9
+    )
+
+
+TestSessions = Sessions.TestCase
+TestSessions.settings = settings(max_examples=60, stateful_step_count=25)
