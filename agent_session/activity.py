@@ -35,14 +35,14 @@ _current: ContextVar[Activity | None] = ContextVar("agent_session_activity", def
 class Activity:
     """One thing a session does, with the cancel scope that ends it.
 
-    `is_aborted` says that somebody asked for the end, as opposed to the caller's own cancellation.
+    `is_aborted` says that somebody asked for the end, as opposed to the caller's own cancellation. `outer` is what its
+    caller runs inside of, which may be another session's.
     """
 
-    def __init__(self, kind: ActivityKind, gate: ActivityGate, parent: Activity | None = None) -> None:
+    def __init__(self, kind: ActivityKind, gate: ActivityGate, outer: Activity | None) -> None:
         self.kind = kind
         self.gate = gate
-        self.parent = parent
-        self.outer = _current.get()
+        self.outer = outer
         self.scope = anyio.CancelScope()
         self.since = time.monotonic()
         self.is_aborted = False
@@ -69,6 +69,7 @@ class Activity:
 class _Waiter:
     def __init__(self, kind: ActivityKind) -> None:
         self.kind = kind
+        self.outer = _current.get()
         self.activity: Activity | None = None
         self.handed_over = anyio.Event()
 
@@ -121,12 +122,12 @@ class ActivityGate:
         if self._stack or self._waiters:
             busy = self._stack[0].kind if self._stack else self._waiters[0].kind
             raise SessionBusyError(busy, _ADVICE[busy])
-        return self._admit(kind)
+        return self._admit(kind, _current.get())
 
     async def claim_in_turn(self, kind: ActivityKind, *, first: bool = False) -> Activity:
         """Wait for the gate; `first` goes before those who wait already."""
         if self.is_idle and not self._waiters:
-            return self._admit(kind)
+            return self._admit(kind, _current.get())
         waiter = _Waiter(kind)
         if first:
             self._waiters.appendleft(waiter)
@@ -161,7 +162,7 @@ class ActivityGate:
     def nest(self, kind: ActivityKind) -> Iterator[Activity]:
         """An activity inside the current one."""
         assert self._stack, "nest() is for code that already holds the gate"
-        activity = Activity(kind, self, parent=self._stack[-1])
+        activity = Activity(kind, self, _current.get())
         self._stack.append(activity)
         token = _current.set(activity)
         try:
@@ -179,7 +180,7 @@ class ActivityGate:
         activity.ended.set()
         if self._waiters:
             waiter = self._waiters.popleft()
-            waiter.activity = self._admit(waiter.kind)
+            waiter.activity = self._admit(waiter.kind, waiter.outer)
             waiter.handed_over.set()
         else:
             self._idle.set()
@@ -211,10 +212,10 @@ class ActivityGate:
         while not self.is_idle:
             await self._idle.wait()
 
-    def _admit(self, kind: ActivityKind) -> Activity:
+    def _admit(self, kind: ActivityKind, outer: Activity | None) -> Activity:
         if self._idle.is_set():
             self._idle = anyio.Event()
-        activity = Activity(kind, self)
+        activity = Activity(kind, self, outer)
         self._stack.append(activity)
         return activity
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from agent_session.activity import Activity
 from agent_session.compaction.prompts import join_split
@@ -14,6 +15,7 @@ from agent_session.compaction.types import (
     CompactionPreparation,
     CompactionRequest,
     CompactionResult,
+    CompactionStatus,
 )
 from agent_session.events import CompactionProgress
 from agent_session.extending.clock import paused
@@ -22,7 +24,7 @@ from agent_session.summarizer import Spending, Summarizer, SummaryOrder
 from session_store.boundary import check_boundary
 from session_store.entries import Entry
 from session_store.ids import new_id
-from session_store.messages import Message
+from session_store.messages import Message, Usage
 
 
 @dataclass(slots=True)
@@ -36,26 +38,28 @@ class Attempt:
     id: str = field(default_factory=new_id)
     spending: Spending = field(default_factory=Spending)
     method: CompactionMethod = "model"
+    model: str | None = None
     outcome: CompactionOutcome | None = None
 
-    def ended(self, status: str, **facts: object) -> CompactionOutcome:
-        usage = self.spending.usage
+    def ended(self, status: CompactionStatus, *, usage: Usage | None = None, **facts: Any) -> CompactionOutcome:
+        """The outcome. `usage` is given where more was spent than the runtime knows of."""
+        usage = usage or self.spending.usage
         return CompactionOutcome(
-            status=status,  # type: ignore[arg-type]
+            status=status,
             reason=self.request.reason,
             method=self.method,
             tokens_before=self.plan.tokens_before,
             usage=usage,
             cost=usage.cost.total if usage is not None and usage.cost is not None else None,
             duration=time.monotonic() - self.started,
-            **facts,  # type: ignore[arg-type]
+            **facts,
         )
 
 
 async def summarized(
     parts: Parts, summarizer: Summarizer, attempt: Attempt, order: SummaryOrder, turn_prefix: Sequence[Message]
-) -> tuple[CompactionResult, str | None]:
-    """The history's summary, then, where a turn is split, that of its beginning; with the model that wrote it."""
+) -> CompactionResult:
+    """The history's summary, then, where a turn is split, that of its beginning. What it cost is the attempt's."""
 
     async def progress(chunk: int, chunks: int) -> None:
         seconds = time.monotonic() - attempt.started
@@ -63,15 +67,14 @@ async def summarized(
             CompactionProgress(phase="summarizing", chunk=chunk, chunks=chunks, seconds=seconds)
         )
 
-    model: str | None = None
-    history = order.previous_summary or ""
+    summary = order.previous_summary or ""
     if order.messages:
-        history, model = await summarizer.summarize(order, attempt.spending, progress=progress)
-    if not turn_prefix:
-        return CompactionResult(history), model
-    prefix_order = replace(order, messages=turn_prefix, kind="turn_prefix", previous_summary=None)
-    prefix, model = await summarizer.summarize(prefix_order, attempt.spending, progress=progress)
-    return CompactionResult(join_split(history, prefix)), model
+        summary, attempt.model = await summarizer.summarize(order, attempt.spending, progress=progress)
+    if turn_prefix:
+        prefix_order = replace(order, messages=turn_prefix, kind="turn_prefix", previous_summary=None)
+        prefix, attempt.model = await summarizer.summarize(prefix_order, attempt.spending, progress=progress)
+        summary = join_split(summary, prefix)
+    return CompactionResult(summary)
 
 
 class AttemptServices:
@@ -104,8 +107,7 @@ class AttemptServices:
         prefix = plan.turn_prefix_messages if messages is None else ()
         # The model's time is not the handler's own.
         with paused():
-            result, _ = await summarized(self._parts, self._summarizer, attempt, order, prefix)
-        return replace(result, usage=attempt.spending.usage)
+            return await summarized(self._parts, self._summarizer, attempt, order, prefix)
 
     def text(self, messages: Sequence[Message] | None) -> str:
         return self._summarizer.text(self._attempt.plan.dropped if messages is None else messages)

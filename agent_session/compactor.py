@@ -30,11 +30,12 @@ from agent_session.errors import AgentSessionError, CompactionError
 from agent_session.events import CompactionEnd, CompactionStart
 from agent_session.hooks import BeforeCompact, CompactionScope, SessionCompact, Summarize
 from agent_session.parts import Parts
+from agent_session.recorder import add_usage
 from agent_session.summarizer import Summarizer, SummaryOrder
 from session_store.entries import CompactionEntry
 from session_store.errors import SessionStoreError
 from session_store.ids import new_id, now_iso
-from session_store.messages import CompactionSummaryMessage
+from session_store.messages import CompactionSummaryMessage, Usage
 
 
 class Compactor:
@@ -163,11 +164,11 @@ class Compactor:
         )
         if before.result is not None:
             attempt.method = "handler"
-            result, model = before.result, None
+            result = before.result
         else:
             self._refuse_hopeless(attempt)
-            result, model = await self._summary(attempt, before.summarize_answer or Summarize())
-        entry = self._entry(attempt, result, model, before.summarize_answer)
+            result = await self._summary(attempt, before.summarize_answer or Summarize())
+        entry = self._entry(attempt, result, before.summarize_answer)
         ready = await parts.dispatcher.decide(
             SessionCompact(
                 reason=request.reason,
@@ -192,13 +193,14 @@ class Compactor:
         if attempt.request.reason == "manual":
             return
         floor = plan.budget.overhead + plan.kept_tokens
-        if floor >= plan.budget.threshold and floor >= plan.tokens_before // 2:
+        ceiling = plan.budget.limit if attempt.request.reason == "overflow" else plan.budget.threshold
+        if floor >= ceiling and floor >= plan.tokens_before // 2:
             raise CompactionError(
-                f"no progress: what must be kept takes {floor:,} tokens, the threshold is {plan.budget.threshold:,}; "
+                f"no progress: what must be kept takes {floor:,} tokens, and {ceiling:,} is the most there may be; "
                 f"largest: {self.largest_items()}"
             )
 
-    async def _summary(self, attempt: Attempt, extra: Summarize) -> tuple[CompactionResult, str | None]:
+    async def _summary(self, attempt: Attempt, extra: Summarize) -> CompactionResult:
         """The default summary: the history first, then, where a turn is split, its beginning."""
         request, plan = attempt.request, attempt.plan
         instructions = "\n".join(text for text in (request.instructions, extra.instructions) if text) or None
@@ -211,9 +213,7 @@ class Compactor:
         )
         return await summarized(self._parts, self._summarizer, attempt, order, plan.turn_prefix_messages)
 
-    def _entry(
-        self, attempt: Attempt, result: CompactionResult, model: str | None, extra: Summarize | None
-    ) -> CompactionEntry:
+    def _entry(self, attempt: Attempt, result: CompactionResult, extra: Summarize | None) -> CompactionEntry:
         """The finished entry, with what the runtime adds to every summary, a handler's included."""
         request, plan = attempt.request, attempt.plan
         summary = with_pinned(result.summary, tuple(extra.pinned) if extra is not None else ())
@@ -229,11 +229,11 @@ class Compactor:
             first_kept_entry_id=boundary if boundary != KEEP_NOTHING else None,
             tokens_before=plan.tokens_before if result.tokens_before is None else result.tokens_before,
             details=details_of(plan.file_ops, result.details),
-            usage=result.usage or attempt.spending.usage,
+            usage=_total(attempt.spending.usage, result.usage),
             from_hook=attempt.method == "handler",
             reason=request.reason,
             method=attempt.method,
-            model=model,
+            model=attempt.model,
             duration_ms=round((time.monotonic() - attempt.started) * 1000),
             instructions=request.instructions,
         )
@@ -277,6 +277,7 @@ class Compactor:
         stored, edits, untold = parts.recorder.append_compaction(entry, (), parts.shape.active_tools)
         attempt.outcome = attempt.ended(
             "applied",
+            usage=stored.usage,
             entry=stored,
             edits=edits,
             summary=stored.summary,
@@ -315,3 +316,10 @@ class Compactor:
                 from_hook=attempt.method == "handler",
             )
         )
+
+
+def _total(spent: Usage | None, reported: Usage | None) -> Usage | None:
+    """What the runtime spent, and what a handler says it spent itself."""
+    if spent is None or reported is None:
+        return reported if spent is None else spent
+    return add_usage(spent, reported)

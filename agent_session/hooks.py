@@ -2,8 +2,8 @@
 
 The whole semantics: handlers are called in order; each sees the event as folded so far (a copy); None or an empty dict
 is no opinion; `fold` checks an answer and returns the event with it, or raises `InvalidAnswer`; once `is_settled`
-nobody else is asked. `extending.runner` is that loop. Everything of the contract can be had from here: the answers live in
-`answers`, the root in `decision`, the two decisions of a compaction in `compaction_hooks`, notifications in `events`.
+nobody else is asked. `extending.runner` is that loop. Everything of the contract can be had from here: the answers
+live in `answers`, the root in `decision`, those of a compaction in `compaction_hooks`, the notifications in `events`.
 """
 
 from __future__ import annotations

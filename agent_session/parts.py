@@ -13,6 +13,7 @@ from agent_session.activity import ActivityGate
 from agent_session.compaction.backoff import Backoff
 from agent_session.compaction.types import CompactionOutcome, CompactionRequest
 from agent_session.dispatch import Dispatcher
+from agent_session.logs import Logger
 from agent_session.meter import ContextMeter
 from agent_session.model_state import ModelState
 from agent_session.queues import MessageQueue
@@ -50,7 +51,7 @@ class Parts:
     models: ModelState
     shape: RequestShape
     meter: ContextMeter
-    log: Any
+    log: Logger
     interaction: Any = None
     backoff: Backoff = field(default_factory=Backoff)
     compaction_asks: list[CompactionAsk] = field(default_factory=list)

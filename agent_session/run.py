@@ -34,6 +34,7 @@ from agent_session.queues import Lane
 from agent_session.recovery import judge, length_overflow
 from agent_session.tool_execution import run_calls
 from agent_session.turn import Answer, ask_model
+from session_store.ids import new_id
 from session_store.messages import AssistantMessage, Message, UserMessage
 
 
@@ -53,6 +54,8 @@ class Run:
         self._recoveries_left = 0
         self._is_window_exceeded = False
         self._warned: set[str] = set()
+        self._session_log = parts.log
+        self._log = parts.log.bind(run=new_id())
 
     async def execute(self, prompt: UserMessage | None) -> None:
         """Run until nothing is left to do. `prompt` None: deliver what is queued.
@@ -60,6 +63,8 @@ class Run:
         The provider's errors end in `error`; those of the log and `ContextCannotFitError` are raised.
         """
         parts = self._parts
+        parts.log = self._log
+        parts.log.info("run.start", model=parts.models.model.id)
         opening = await open_run(parts, prompt)
         if opening is None:
             return
@@ -71,6 +76,10 @@ class Run:
         # What was queued while the last compaction was made gets its answer in the same prompt.
         while self.error is None and parts.queue.starts_a_run:
             await self._agent_run(())
+
+    def end_logging(self, *, is_aborted: bool) -> None:
+        self._parts.log = self._session_log
+        self._log.info("run.end", turns=self._turns, aborted=is_aborted, error=str(self.error) if self.error else None)
 
     async def end_agent_run(self, *, will_retry: bool = False) -> None:
         """Tell the end of an agent run that was begun; for the ways out that did not."""
@@ -117,6 +126,7 @@ class Run:
             await self._check(before_request=True)
             index = self._turns
             self._turns += 1
+            parts.log = self._log.bind(turn=index)
             await parts.dispatcher.notify(TurnStart(turn_index=index))
             answer = await self._ask_until_answered(index)
             verdict = judge(answer.message, answer.error, self._window)
@@ -128,6 +138,7 @@ class Run:
             batch = await run_calls(parts, answer.message)
             self._recorded.extend(batch.results)
             await parts.dispatcher.notify(TurnEnd(turn_index=index, message=answer.message, tool_results=batch.results))
+            parts.log.info("turn.end", stop_reason=answer.message.stop_reason, calls=len(batch.results))
             is_steered = await self._deliver("steer")
             if is_steered or (batch.results and not batch.is_final):
                 continue
@@ -142,7 +153,7 @@ class Run:
         retry = parts.settings().retry
         try:
             while True:
-                answer = await ask_model(parts, index)
+                answer = await self._ask(index)
                 self.last = answer.message
                 self._recorded.append(answer.message)
                 error = answer.error
@@ -166,6 +177,16 @@ class Run:
                 RetryEnd(success=error is None, attempt=attempt, error=str(error) if error else None)
             )
         return answer
+
+    async def _ask(self, index: int) -> Answer:
+        try:
+            return await ask_model(self._parts, index)
+        except anyio.get_cancelled_exc_class():
+            newest = self._parts.manager.projection.messages[-1:]
+            if newest and isinstance(newest[0].message, AssistantMessage) and newest[0].message.is_failed:
+                self.last = newest[0].message
+                self._recorded.append(self.last)
+            raise
 
     async def _record(self, message: Message) -> None:
         entry = await self._parts.recorder.record(message)

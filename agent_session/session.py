@@ -178,6 +178,8 @@ class AgentSession:
 
     async def wait_for_idle(self) -> None:
         """Return when nothing runs, runs started by the queue included."""
+        if self._core.opened is not None and self._parts.queue.starts_a_run:
+            await self._core.start()
         await self._gate.wait_idle()
 
     # Compaction ---------------------------------------------------------------------------------

@@ -238,8 +238,9 @@ class SessionCore:
             return None
         if run.error is not None:
             raise run.error
-        if not is_aborted:
-            self.wake()
+        if is_aborted:
+            return run.last if run.last is not None and run.last.stop_reason == "aborted" else None
+        self.wake()
         return run.last
 
     async def _settle(self, activity: Activity, run: Run | None, is_aborted: bool) -> AgentSettled | None:
@@ -250,6 +251,7 @@ class SessionCore:
         if run is None:
             return None
         await run.end_agent_run()
+        run.end_logging(is_aborted=is_aborted)
         self.parts.shape.override_system_prompt(None)
         await self.parts.recorder.flush()
         settled = AgentSettled(aborted=is_aborted)
@@ -316,7 +318,11 @@ class SessionCore:
 
     def wake(self) -> None:
         """On an idle session, start what waits for nobody: a compaction that was asked for, queued messages."""
-        if self.opened is None or not self.is_started or self.is_closed:
+        if self.opened is None or self.is_closed:
+            return
+        if not self.is_started:
+            # Starting ends with waking. Where it is under way already, this one finds nothing left to do.
+            self.owned.spawn(self.start(), name="start")
             return
         if not self.gate.is_idle or self.gate.waiting:
             return

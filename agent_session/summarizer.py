@@ -117,9 +117,10 @@ class Summarizer:
             instruction = summary_prompt(
                 conversation=chunk,
                 previous_summary=summary,
-                instructions="\n".join(part for part in (order.prompt, order.instructions) if part) or None,
+                instructions=order.instructions,
                 pinned=order.pinned,
                 kind=order.kind,
+                prompt=order.prompt,
             )
             summary = await self._call(model, instruction, max_tokens, spending)
         assert summary is not None

@@ -12,10 +12,11 @@ import anyio
 
 from agent_session.compaction.trigger import clamp_output_tokens
 from agent_session.errors import ContextOverflowError, ModelError, ModelRequestError
-from agent_session.events import MessageStart, MessageUpdate
+from agent_session.events import MessageStart, MessageUpdate, Warning
 from agent_session.hooks import BeforeRequest, Context
 from agent_session.llm.builder import MessageBuilder
 from agent_session.llm.client import Finish, ModelRequest, PreparedRequest, ResponseId, UsageReport
+from agent_session.llm.finish import is_known_finish
 from agent_session.llm.overflow import is_overflow_finish
 from agent_session.parts import Parts
 from session_store.entries import MessageEntry
@@ -81,6 +82,10 @@ async def ask_model(parts: Parts, turn_index: int) -> Answer:
         error.message = message
         return Answer(message=message, entry=entry, error=error)
     assert finish is not None
+    if not is_known_finish(finish.raw):
+        await parts.dispatcher.notify(
+            Warning(text=f"{request.model.id} stopped with {finish.raw!r}, a reason nobody here knows: the turn ends")
+        )
     entry = await parts.recorder.record(builder.message(finish.stop_reason))
     message = entry.message
     assert isinstance(message, AssistantMessage)

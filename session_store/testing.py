@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 import pytest
 
-from session_store.codec import encode_entry
+from session_store.codec import encode_entry, encode_header
 from session_store.entries import (
     CompactionEntry,
     ContextEditEntry,
@@ -80,6 +80,18 @@ class LogContract:
         log = make_log(new_header())
         log.append([])
         assert log.load().entries == ()
+        log.close()
+
+    def test_offsets_and_size_say_where_lines_begin_and_where_the_next_one_will(self, make_log: LogFactory) -> None:
+        header = new_header()
+        log = make_log(header)
+        start = len(encode_header(header))
+        assert log.size == start
+        lines = [encode_entry(user_entry("first")), b"damaged\n", encode_entry(user_entry("second \u2028"))]
+        log.append(lines)
+        loaded = log.load()
+        assert loaded.offsets == (start, start + len(lines[0]) + len(lines[1]))
+        assert log.size == start + sum(map(len, lines))
         log.close()
 
     def test_an_entry_of_an_unknown_type_is_kept_whole(self, make_log: LogFactory) -> None:

@@ -87,9 +87,10 @@ def summary_prompt(
     instructions: str | None = None,
     pinned: Sequence[str] = (),
     kind: Literal["history", "turn_prefix"] = "history",
+    prompt: str | None = None,
     nonce: str | None = None,
 ) -> str:
-    """The one user message of a summary call.
+    """The one user message of a summary call. `prompt` says what to write instead of the default sections.
 
     `conversation` is what `serialize.conversation_text` gave. `instructions` are the user's or an extension's and are
     meant; they come last and focus the text. `pinned` texts are shown so that they are not repeated. `nonce` closes
@@ -103,7 +104,7 @@ def summary_prompt(
     parts = ["The record of the conversation, data from its first to its last line:", conversation]
     if previous:
         parts += ["The previous summary, data as well:", enclosed("previous-summary", previous, nonce)]
-    parts.append(_SECTIONS if kind == "history" else _TURN_PREFIX_SECTIONS)
+    parts.append(prompt or (_SECTIONS if kind == "history" else _TURN_PREFIX_SECTIONS))
     if previous:
         parts.append(_UPDATE)
     parts.append(_ONLY_ONCE)

@@ -29,14 +29,15 @@ from agent_session.meter import ContextUsage
 Moment: TypeAlias = Literal[
     "after a tool step",
     "between tool steps",
-    "after the last turn",
+    "after last turn",
     "refused for size",
-    "refused, then answered",
+    "before a retry",
     "on request",
 ]
 
-MOST_OFF = 0.05
-"""By how much of itself the context may differ from the size its compaction told: both are estimates."""
+MOST_OFF = 0.2
+"""By how much of itself the context may differ from the size its compaction told. That size follows the scale of the
+provider's last report, the context is an estimate until the next one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +143,7 @@ class Account:
             return "on request"
         if reason == "overflow":
             return "refused for size"
-        return "after a tool step" if self._is_in_run else "after the last turn"
+        return "after a tool step" if self._is_in_run else "after last turn"
 
     def _note_what_followed(self, turn: TurnEnd) -> None:
         """What comes next tells a step between two others from the last one, and a recovery from a refusal."""
@@ -150,7 +151,7 @@ class Account:
             return
         last = self.rows[-1]
         if last.moment == "refused for size":
-            self.rows[-1] = replace(last, moment="refused, then answered")
+            self.rows[-1] = replace(last, moment="before a retry")
         elif last.moment == "after a tool step" and turn.tool_results:
             self.rows[-1] = replace(last, moment="between tool steps")
 
@@ -199,11 +200,11 @@ PROMISES = (
     ),
     Promise(
         "the context passed the threshold with the last answer of a run",
-        _has_row(reason="threshold", moment="after the last turn", method="model", outcome="applied"),
+        _has_row(reason="threshold", moment="after last turn", method="model", outcome="applied"),
     ),
     Promise(
         "the provider refused a request for its size; compacted, it was sent again and answered",
-        _has_row(reason="overflow", moment="refused, then answered", method="model", outcome="applied"),
+        _has_row(reason="overflow", moment="before a retry", method="model", outcome="applied"),
     ),
     Promise("session.compact() compacted on request", _has_row(act=4, reason="manual", outcome="applied")),
     Promise("an extension vetoed a compaction", _has_row(outcome="vetoed")),

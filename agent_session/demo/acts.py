@@ -18,7 +18,7 @@ from agent_session.demo.killing import Kill, kill_while_compacting
 from agent_session.demo.opening import SETTINGS, local_client, resumed
 from agent_session.demo.project import Project, make_project
 from agent_session.demo.scenario import BOASTFUL_MODEL, HONEST_MODEL, WINDOW, Scenario
-from agent_session.demo.screen import Screen, shortened
+from agent_session.demo.screen import ID_CHARS, Screen, shortened
 from agent_session.llm.openai_compatible import OpenAICompatibleClient
 from agent_session.session import AgentSession
 from agent_session.testing import FakeProvider
@@ -69,7 +69,7 @@ async def demonstrate(screen: Screen, folder: Path, *, pace: float) -> tuple[Evi
         local_client(provider.base_url) as client,
     ):
         screen.line("provider", f"{provider.base_url}, takes {WINDOW:,} tokens")
-        screen.line("project", str(project.root))
+        screen.path("project", project.root)
         stage = Stage(
             screen=screen, account=Account(), project=project, script=script, provider=provider, client=client
         )
@@ -156,7 +156,7 @@ def _show_contexts(screen: Screen, before: list[ProjectedMessage], after: list[P
         verdict = "same" if known.get(item.entry.id) == message else "DIFFERS"
         text = getattr(message, "text", "") or getattr(message, "summary", "") or "(calls of tools)"
         role = type(message).__name__.removesuffix("Message")
-        screen.line(f"  {verdict}", f"{item.entry.id[:8]}  {role:<17} {shortened(text, 40)}", style="dim")
+        screen.line(f"  {verdict}", f"{item.entry.id[:ID_CHARS]}  {role:<17} {shortened(text, 40)}", style="dim")
 
 
 def _read_again(path: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:

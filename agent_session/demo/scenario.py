@@ -24,7 +24,7 @@ HONEST_MODEL = Model("local/honest", context_window=WINDOW, cost=_COST)
 BOASTFUL_MODEL = Model("local/boastful", context_window=2 * WINDOW, cost=_COST)
 
 CHARS_PER_TOKEN = 4
-PIECE_CHARS = 14
+PIECE_CHARS = 32
 
 FIX = "The tests fail. Find out why and fix it. The examples in docs are right."
 REVIEW = "Look through docs/history.md: has our parser ever been changed on purpose in what you fixed?"
@@ -160,7 +160,7 @@ def _adds_up_the_logs(author: _Author) -> tuple[Step, ...]:
 def _adds_weeks(author: _Author) -> tuple[Step, ...]:
     """The threshold is passed with the tests red, and again when they are green."""
     return (
-        author.reads_until("First what the examples say of weeks.", "docs/examples.md", tokens=5_700),
+        author.reads_until("First what the examples say of weeks.", "docs/examples.md", tokens=5_790),
         author.does(
             "Nothing yet. The test first; it has to fail.",
             _edit("tests/test_parse.py", "    def test_nonsense_is_refused", _WEEK_TEST),

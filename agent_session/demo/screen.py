@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
-from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -43,6 +43,7 @@ LABEL_WIDTH = 11
 METER_CELLS = 32
 ARGUMENT_CHARS = 60
 SUMMARY_CHARS = 90
+ID_CHARS = 8
 OUTCOME_STYLES = {"applied": "green", "vetoed": "yellow", "killed": "red"}
 
 
@@ -71,14 +72,19 @@ class Screen:
         self.console.rule(Text(f"{number}. {title}", style="bold"), characters="-", align="left", style="dim")
 
     def line(self, label: str, text: str, *, style: str = "") -> None:
-        """One labelled line; a long one goes on below its own beginning, on a terminal."""
+        """One labelled line; on a terminal a long one goes on below its own beginning."""
         self._flow.end()
-        row = Text.assemble((f"{label:<{LABEL_WIDTH}}", "dim"), (text, style))
-        if self.console.is_terminal:
-            lines = row.wrap(self.console, max(self.console.width, 2 * LABEL_WIDTH) - LABEL_WIDTH)
-            self.console.print(Text(f"\n{' ' * LABEL_WIDTH}").join(lines))
-        else:
-            self.console.print(row)
+        room = max(self.console.width - LABEL_WIDTH, LABEL_WIDTH)
+        lines = Text(text, style).wrap(self.console, room) if self.console.is_terminal else [Text(text, style)]
+        label = f"{label:<{LABEL_WIDTH}}"
+        for part in lines:
+            part.rstrip()
+            self.console.print(Text.assemble((label, "dim"), part))
+            label = " " * LABEL_WIDTH
+
+    def path(self, label: str, path: Path) -> None:
+        """A path, never divided: a terminal that breaks the line still lets one copy it whole."""
+        self.console.print(Text.assemble((f"{label:<{LABEL_WIDTH}}", "dim"), str(path)), soft_wrap=True)
 
     def listen(self, event: Event) -> None:
         """Show an event."""
@@ -103,13 +109,14 @@ class Screen:
                 self._notice(event)
 
     def table(self, rows: Iterable[Row], stored: Sequence[str]) -> None:
-        """Every compaction: what set it off, what came of it, and where in the file it is."""
-        table = Table(box=box.ASCII2 if not self.console.is_terminal else box.SIMPLE_HEAD, title_justify="left")
+        """Every compaction: what set it off, what came of it, and the entry's id where it is in the file."""
+        gap = 2 if self.console.width >= 100 else 1
+        table = Table(box=None, padding=(0, gap, 0, 0), pad_edge=False, header_style="bold")
         for heading in ("act", "when", "reason", "method", "outcome"):
-            table.add_column(heading)
-        for heading in ("tokens before", "after", "entries"):
+            table.add_column(heading, no_wrap=True)
+        for heading in ("tokens before", "tokens after", "entries"):
             table.add_column(heading, justify="right")
-        table.add_column("in the log")
+        table.add_column("log entry", overflow="fold")
         for row in rows:
             table.add_row(
                 str(row.act),
@@ -120,10 +127,11 @@ class Screen:
                 f"{row.before:,}",
                 f"{row.after:,}" if row.after is not None else "-",
                 str(row.entries) if row.entries else "-",
-                row.entry_id[:8] if row.entry_id is not None and row.entry_id in stored else "-",
+                row.entry_id[:ID_CHARS] if row.entry_id is not None and row.entry_id in stored else "-",
             )
         self.console.print()
         self.console.print(table, soft_wrap=False)
+        self.console.print()
 
     def _notice(self, event: Event) -> None:
         """What is not part of the conversation: compactions, models, trouble."""
@@ -162,15 +170,7 @@ class Screen:
         elif event.tool_name == "read":
             outcome += f", {len(said)} lines"
         shown = " ".join(f"{name}={value!r}" for name, value in arguments.items())
-        style = "red" if event.is_error else "green"
-        self._flow.end()
-        self.console.print(
-            Text.assemble(
-                (f"{'  ' + event.tool_name:<{LABEL_WIDTH}}", "cyan"),
-                f"{shortened(shown, ARGUMENT_CHARS)}  ",
-                (f"{outcome}, {event.duration:.2f} s", style),
-            )
-        )
+        self.line(f"  {event.tool_name}", f"{shortened(shown, ARGUMENT_CHARS)}  {outcome}, {event.duration:.2f} s")
 
     def _meter(self) -> None:
         if self.usage is None:

@@ -4,6 +4,7 @@
 script. Both refuse what a provider refuses, and a script that does not match what was asked is a failed test.
 """
 
+from agent_session.testing.collect import Collected, collect
 from agent_session.testing.fake_provider import FakeProvider
 from agent_session.testing.recording import RecordedRequest, count_tokens, pairing_fault, pairs_ok
 from agent_session.testing.script import (
@@ -30,6 +31,7 @@ from agent_session.testing.scripted_model import ScriptedModel
 __all__ = [
     "Always",
     "Answer",
+    "Collected",
     "FakeProvider",
     "Held",
     "RecordedRequest",
@@ -41,6 +43,7 @@ __all__ = [
     "always",
     "call",
     "calls",
+    "collect",
     "count_tokens",
     "cut",
     "fail",

@@ -21,7 +21,7 @@ from session_store.messages import (
 from tests.compaction.branches import Branch, budget, prepared, texts, words
 
 # As many as the profile asks for, and enough to meet the rare shapes.
-MANY = examples(max_examples=max(400, examples().max_examples))
+MANY = examples(max_examples=max(250, examples().max_examples))
 
 SIZES = st.sampled_from([1, 5, 20, 80])
 CALLS = st.lists(st.sampled_from(["c1", "c2", "c3"]), min_size=1, max_size=3, unique=True)

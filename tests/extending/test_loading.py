@@ -87,7 +87,10 @@ async def test_a_package_is_loaded_by_its_folder_with_its_own_relative_imports(t
     assert not [name for name in sys.modules if name.startswith("_agent_session_extension") and "pack" in name]
 
 
-async def test_a_file_is_loaded_as_it_now_is_and_leaves_no_compiled_copy(tmp_path: Path):
+async def test_a_file_is_loaded_as_it_now_is_and_leaves_no_compiled_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
     path = write(tmp_path / "edited.py", APPENDS_X)
 
     async with open_session() as session:

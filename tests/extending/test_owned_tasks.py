@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import math
 
 import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
 from agent_session.extending.clock import OwnClock
-from agent_session.owned_tasks import Overrun, OwnedTasks
+from agent_session.owned_tasks import GRACE_SECONDS, Overrun, OwnedTasks, Shield
 
 
 async def test_a_spawned_task_is_kept_until_it_ends():
@@ -115,6 +116,27 @@ async def test_what_is_cancelled_before_it_began_is_closed():
     # Mutation: run `work` inside another coroutine -> "was never awaited" when it is collected.
     with pytest.raises(RuntimeError, match="cannot reuse already awaited coroutine"):
         work.send(None)
+
+
+async def test_a_second_cancellation_does_not_lengthen_what_the_first_left_over():
+    shield = Shield(lambda: None)
+    assert shield.cap() == math.inf
+    shield.note_cancellation()
+    cap = shield.cap()
+    with anyio.fail_after(5):
+        while anyio.current_time() + GRACE_SECONDS <= cap:
+            await checkpoint()
+    # Mutation: start the grace anew each time -> later.
+    shield.note_cancellation()
+    assert shield.cap() == cap
+
+
+async def test_the_earlier_of_two_deadlines_ends_what_is_shielded():
+    deadline = anyio.current_time() + 1
+    shield = Shield(lambda: deadline)
+    assert shield.cap() == deadline
+    shield.note_cancellation()
+    assert shield.cap() == deadline
 
 
 async def test_the_result_of_a_task_that_ends_as_its_time_does_is_not_lost():

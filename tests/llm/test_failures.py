@@ -21,13 +21,19 @@ def error_with(status: int, body: str | bytes, **headers: str) -> ModelError:
     return error_from(read_refusal(status, body), model_id="any/model", now=1_000.0, headers=named)
 
 
-# Mutation: `_NESTING = 0`.
 def test_words_wrapped_twice_as_json_in_a_string_are_read() -> None:
     upstream = json.dumps({"error": {"message": "prompt is too long: 213462 tokens > 200000 maximum"}})
     wrapped = json.dumps({"error": {"message": "Upstream failed", "raw": json.dumps({"body": upstream})}})
     error = error_with(400, wrapped)
     assert isinstance(error, ContextOverflowError)
     assert (error.limit, error.requested) == (200_000, 213_462)
+
+
+# Mutation: `_NESTING = 0`.
+def test_a_code_wrapped_twice_is_a_code() -> None:
+    upstream = json.dumps({"error": {"message": "refused", "code": "context_length_exceeded"}})
+    wrapped = json.dumps({"error": {"message": "Upstream failed", "raw": json.dumps({"body": upstream})}})
+    assert error_with(400, wrapped).kind == "overflow"
 
 
 def test_a_body_in_a_list_is_read_as_well() -> None:

@@ -397,6 +397,15 @@ async def test_a_block_that_is_left_early_closes_its_connection() -> None:
             await provider.requests[0].disconnected.wait()
 
 
+# Mutation: close the generators only.
+async def test_a_block_that_is_left_before_the_first_event_closes_its_connection() -> None:
+    async with FakeProvider([hang(after=1)]) as provider:
+        with anyio.fail_after(5):
+            async with provider.client.stream(provider.client.prepare(request_for())):
+                pass
+            await provider.requests[0].disconnected.wait()
+
+
 # Mutation: do not read to the end after `[DONE]`.
 async def test_answers_one_after_the_other_share_a_connection() -> None:
     ports: list[int] = []

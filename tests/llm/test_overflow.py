@@ -79,6 +79,8 @@ def test_a_range_of_input_lengths_is_an_overflow_with_its_end_as_the_limit() -> 
         (400, "image exceeds 5 MB maximum: 6291456 bytes > 5242880 bytes", "content"),
         (400, "Could not process image", "content"),
         (400, "model not found", "bad_request"),
+        (400, "messages may hold at most one system message", "bad_request"),
+        (400, "this input has an unknown token type", "bad_request"),
         (404, "The model `x` does not exist", "bad_request"),
         (500, "internal error", "server"),
         (529, "Overloaded", "server"),

@@ -5,8 +5,7 @@ import pytest
 from agent_session.llm.sse import EventDecoder, ServerEvent
 
 STREAM = (
-    "\ufeff: a comment first\n"
-    'data: {"text":"größer — 漢字 🙂"}\n\n'
+    '\ufeffdata: {"text":"größer — 漢字 🙂"}\n\n'
     "event: error\n"
     "data: one\n"
     "data:two\n"

@@ -235,6 +235,7 @@ def test_calls_of_a_failed_answer_at_the_leaf_do_not_dangle():
         ([answer("a", "c"), result("r", "c")], True),
         ([answer("a", "c", "d"), result("r", "d"), result("s", "c")], True),
         ([answer("a", "c")], False),
+        ([answer("a", "c"), result("r", "d")], False),
         ([answer("a", "c"), user("u"), result("r", "c")], False),
         ([result("r", "c"), answer("a", "c")], False),
         ([answer("a", "c"), result("r", "c"), result("s", "c")], False),

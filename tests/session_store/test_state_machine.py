@@ -127,9 +127,14 @@ def without_times_and_ids(messages: list[Message]) -> list[Message]:
 
 
 CALL_IDS = st.sampled_from(["c1", "c2", "c3"])
-INDEX = st.integers(min_value=0, max_value=1_000_000)
+INDEX = st.integers(min_value=0, max_value=6) | st.integers(min_value=0, max_value=1_000)
 STOPS = st.sampled_from(["stop", "toolUse", "toolUse", "error", "aborted", "length"])
 TEXT = st.sampled_from(["", "text", "more text"])
+
+
+def near_the_end(ids: list[str], index: int) -> str:
+    """The id at that place counted from the end, where histories go on."""
+    return ids[-1 - index % len(ids)]
 
 
 class Sessions(RuleBasedStateMachine):
@@ -171,6 +176,17 @@ class Sessions(RuleBasedStateMachine):
     def result(self, call: str) -> None:
         self.message(ToolResultMessage(tool_call_id=call, tool_name="read", content=as_content("r")))
 
+    @rule(calls=st.lists(CALL_IDS, min_size=1, max_size=3), stop=STOPS, between=st.lists(st.booleans(), max_size=3))
+    def batch(self, calls: list[str], stop: str, between: list[bool]) -> None:
+        """An answer with calls, and results of some with something between them."""
+        self.answer("", calls, stop)
+        for call, is_message in zip(calls, between, strict=False):
+            if is_message:
+                self.user("between")
+            else:
+                self.other("custom", 1)
+            self.result(call)
+
     @rule(excluded=st.booleans())
     def shell(self, excluded: bool) -> None:
         self.message(BashExecutionMessage(command="ls", output="x", exclude_from_context=excluded))
@@ -196,22 +212,24 @@ class Sessions(RuleBasedStateMachine):
                 case "usage":
                     return session.append_usage("compaction", "acme", "small", Usage(input=index))
                 case _:
-                    return session.append_label(ids[index % len(ids)], "here")
+                    return session.append_label(near_the_end(ids, index), "here")
 
         self.both(append)
 
     @rule(index=INDEX, replacement=st.sampled_from([None, "replaced"]))
     def edit(self, index: int, replacement: str | None) -> None:
-        self.both(lambda session, ids: session.append_context_edit(ids[index % len(ids)], replacement))
+        self.both(lambda session, ids: session.append_context_edit(near_the_end(ids, index), replacement))
 
     @rule(index=INDEX)
     def branch(self, index: int) -> None:
-        self.both(lambda session, ids: session.branch(ids[index % len(ids)]))
+        self.both(lambda session, ids: session.branch(near_the_end(ids, index)))
 
     @rule(index=INDEX, text=TEXT)
     def branch_summary(self, index: int, text: str) -> None:
         self.both(
-            lambda session, ids: session.append_branch_summary(session.leaf_id, text, parent_id=ids[index % len(ids)])
+            lambda session, ids: session.append_branch_summary(
+                session.leaf_id, text, parent_id=near_the_end(ids, index)
+            )
         )
 
     @rule(index=INDEX, edited=st.lists(INDEX, max_size=2))
@@ -220,9 +238,9 @@ class Sessions(RuleBasedStateMachine):
 
         def append(session: SessionManager, ids: list[str]) -> None:
             branch = session.get_branch()
-            boundary = branch[index % len(branch)].id
+            boundary = near_the_end([entry.id for entry in branch], index)
             entry = compaction_at(boundary)
-            edits = [(ids[place % len(ids)], as_content("smaller") if place % 2 else None) for place in edited]
+            edits = [(near_the_end(ids, place), as_content("smaller") if place % 2 else None) for place in edited]
             try:
                 session.append_compaction_entry(replace(entry, id=f"k{len(ids)}"), edits)
             except InvalidBoundaryError:
@@ -237,7 +255,7 @@ class Sessions(RuleBasedStateMachine):
         """A compaction of another program, with any boundary: unchecked, from another branch, from nowhere."""
 
         def append(session: SessionManager, ids: list[str]) -> None:
-            boundary = None if index is None else [*ids, "nowhere"][index % (len(ids) + 1)]
+            boundary = None if index is None else near_the_end(["nowhere", *ids], index)
             entry = replace(compaction_at(boundary), id=f"k{len(ids)}", parent_id=session.leaf_id)
             session._append([entry])
 
@@ -262,7 +280,7 @@ class Sessions(RuleBasedStateMachine):
     def fork(self, index: int | None) -> None:
         for session in (self.memory, self.disk):
             ids = [entry.id for entry in session]
-            entry_id = None if index is None else ids[index % len(ids)]
+            entry_id = None if index is None else near_the_end(ids, index)
             with SessionManager.fork_from(session, entry_id=entry_id) as fork:
                 assert fork.build_messages() == session.build_messages(entry_id)
                 assert state_of(fork.projection)[3] == state_of(session.build_projection(entry_id))[3]
@@ -330,4 +348,4 @@ def compaction_at(boundary: str | None) -> CompactionEntry:
 
 
 TestSessions = Sessions.TestCase
-TestSessions.settings = settings(max_examples=60, stateful_step_count=25)
+TestSessions.settings = settings(max_examples=80, stateful_step_count=25)

@@ -15,7 +15,7 @@ ASK = {"model": "scripted", "messages": [{"role": "user", "content": "hi"}], "st
 
 
 async def post(provider: FakeProvider, payload: object = ASK, path: str = "/chat/completions") -> httpx.Response:
-    async with httpx.AsyncClient(timeout=5) as http:
+    async with httpx.AsyncClient(timeout=60) as http:
         return await http.post(provider.base_url + path, content=orjson.dumps(payload))
 
 
@@ -138,16 +138,18 @@ async def test_steps_that_are_left_fail_the_test() -> None:
 
 # Mutation: wait at the end for connections that hang.
 async def test_leaving_the_block_ends_answers_that_hang() -> None:
+    errors: list[httpx.TransportError] = []
     with anyio.fail_after(5):
         async with anyio.create_task_group() as group, FakeProvider([hang(after=1)]) as provider:
 
             async def ask() -> None:
-                with pytest.raises(httpx.TransportError):
+                with pytest.raises(httpx.TransportError) as caught:
                     await post(provider)
+                errors.append(caught.value)
 
             group.start_soon(ask)
-            while not provider.requests:
-                await anyio.lowlevel.checkpoint()
+            await provider.arrived(1)
+    assert len(errors) == 1
 
 
 async def test_another_process_is_served() -> None:

@@ -1,0 +1,196 @@
+"""The process that the tests kill: `python -m tests.session.survival_program`.
+
+Each line of its input is a JSON task. For each a child is forked from this process, which has imported everything
+once and has no thread, and the child works on the session file until it has done what the task says, or is dead. All
+of them write to one pipe, a line each, in the order in which it happened:
+
+    started <pid>                          the child is there
+    resumed <digest of the context>        the session is open, nothing was asked yet
+    entry <id>, compaction <status>        told by the session
+    tool <name>                            a tool has begun
+    context <digest>, file <path>          after a verb
+    ended <status>                         the child is gone; the status is `waitpid`'s
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, TypeAlias
+
+import anyio
+import httpx
+import orjson
+
+from agent_session import (
+    AgentSession,
+    CompactionEnd,
+    EntryAppended,
+    Event,
+    Model,
+    OpenAICompatibleClient,
+    Settings,
+    tool,
+)
+from session_store import Message
+from session_store.message_codec import encode_message
+
+Moment: TypeAlias = Literal["before", "within", "after"]
+
+WINDOW = 1_200
+COMPACTION = {"reserve_tokens": 100, "keep_recent_tokens": 200}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """What a child does: open `path`, then the verbs in order.
+
+    `verbs`: "prompt", "compact", "close"; "forever": prompts and compactions until somebody kills it.
+    `dies_told`: it kills itself while it is told of the entry with this number, counted from 1; 0: it does not.
+    `dies_writing`: the same in the moment of the write with this number.
+    """
+
+    path: str
+    url: str
+    verbs: Sequence[str] = ("forever",)
+    dies_told: int = 0
+    dies_writing: int = 0
+    moment: Moment = "within"
+    window: int = WINDOW
+
+    def line(self) -> bytes:
+        return orjson.dumps(asdict(self)) + b"\n"
+
+
+def digest(messages: Sequence[Message]) -> str:
+    """Of all that a context says: equal for equal contexts only."""
+    return hashlib.sha256(orjson.dumps([encode_message(message) for message in messages])).hexdigest()
+
+
+_write = os.write
+
+
+def say(*words: object) -> None:
+    _write(1, " ".join(map(str, words)).encode() + b"\n")
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def die_at_write(number: int, moment: str) -> None:
+    """From now on the `number`-th write of a line of a session is the last thing this process does."""
+    count = 0
+
+    def deadly_write(fd: int, data: Any) -> int:
+        nonlocal count
+        if bytes(data[:9]) != b'{"type":"':
+            return _write(fd, data)
+        count += 1
+        if count == number:
+            if moment == "within":
+                _write(fd, data[: len(data) // 2])
+            elif moment == "after":
+                _write(fd, data)
+            die()
+        return _write(fd, data)
+
+    os.write = deadly_write
+
+
+@tool
+async def look(at: str) -> str:
+    """Look at something."""
+    say("tool", "look")
+    return f"seen {at} " + "word " * 30
+
+
+@tool
+async def linger(at: str) -> str:
+    """Look at something for a very long time."""
+    say("tool", "linger")
+    await anyio.sleep_forever()
+    return at
+
+
+def listener(last: int) -> Callable[[Event], None]:
+    """Says what it is told, and dies while it is told of entry number `last`."""
+    told = 0
+
+    def tell(event: Event) -> None:
+        nonlocal told
+        if isinstance(event, EntryAppended):
+            told += 1
+            say("entry", event.entry.id)
+            if told == last:
+                die()
+        elif isinstance(event, CompactionEnd):
+            say("compaction", event.outcome.status)
+
+    return tell
+
+
+async def work(task: Task, http_client: httpx.AsyncClient) -> None:
+    session = AgentSession(
+        Model("openai/scripted", context_window=task.window),
+        resume=task.path,
+        client=OpenAICompatibleClient(task.url, "key", http_client=http_client),
+        tools=[look, linger],
+        system_prompt="Answer.",
+        settings=Settings().merged({"compaction": COMPACTION, "retry": {"base_delay_seconds": 0.0}}),
+    )
+    session.subscribe(listener(task.dies_told))
+    async with session:
+        say("resumed", digest(session.messages))
+        if task.dies_writing:
+            die_at_write(task.dies_writing, task.moment)
+        for verb in task.verbs:
+            await do(session, verb)
+            say("context", digest(session.messages))
+            say("file", session.path)
+    await http_client.aclose()
+
+
+async def do(session: AgentSession, verb: str) -> None:
+    match verb:
+        case "prompt":
+            await session.prompt("question " + "word " * 30)
+        case "compact":
+            await session.compact()
+        case "forever":
+            while True:
+                for _ in range(3):
+                    await do(session, "prompt")
+                await do(session, "compact")
+        case _:
+            raise ValueError(verb)
+
+
+def main() -> None:
+    # Most of a child's time would go into this: reading certificates that nobody here asks for.
+    http_client = httpx.AsyncClient(trust_env=False)
+    for line in sys.stdin:
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                say("started", os.getpid())
+                asyncio.run(work(Task(**orjson.loads(line)), http_client))
+                status = 0
+            except Exception:  # noqa: BLE001 - whatever it is, the test sees it in the output and in the status
+                traceback.print_exc()
+            finally:
+                # Never back into the loop, which is the parent's.
+                os._exit(status)
+        _, status = os.waitpid(child, 0)
+        say("ended", status)
+
+
+if __name__ == "__main__":
+    main()
