@@ -36,8 +36,9 @@ _NAMES: dict[str, str] = {
     "agent_session.extending.extension_set": "LoadedExtension",
     "agent_session.errors": (
         "AgentSessionError SessionBusyError SessionClosedError ToolError SettingsError MissingModelError "
-        "ModelError MissingCredentialsError RateLimitError ContextOverflowError ModelRequestError CompactionError "
-        "SummarizationError ContextCannotFitError ExtensionError ExtensionLoadError"
+        "LimitExceededError ModelError MissingCredentialsError RateLimitError ContextOverflowError "
+        "ModelRequestError CompactionError SummarizationError ContextCannotFitError ExtensionError "
+        "ExtensionLoadError"
     ),
     "agent_session.hooks": (
         "Input BeforeAgentStart Context BeforeRequest MessageEnd ToolCallEvent ToolResultEvent BeforeCompact "

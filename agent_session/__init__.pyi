@@ -16,10 +16,10 @@ from agent_session.errors import (
     AgentSessionError as AgentSessionError, CompactionError as CompactionError,
     ContextCannotFitError as ContextCannotFitError, ContextOverflowError as ContextOverflowError,
     ExtensionError as ExtensionError, ExtensionLoadError as ExtensionLoadError,
-    MissingCredentialsError as MissingCredentialsError, MissingModelError as MissingModelError,
-    ModelError as ModelError, ModelRequestError as ModelRequestError, RateLimitError as RateLimitError,
-    SessionBusyError as SessionBusyError, SessionClosedError as SessionClosedError, SettingsError as SettingsError,
-    SummarizationError as SummarizationError, ToolError as ToolError,
+    LimitExceededError as LimitExceededError, MissingCredentialsError as MissingCredentialsError,
+    MissingModelError as MissingModelError, ModelError as ModelError, ModelRequestError as ModelRequestError,
+    RateLimitError as RateLimitError, SessionBusyError as SessionBusyError, SessionClosedError as SessionClosedError,
+    SettingsError as SettingsError, SummarizationError as SummarizationError, ToolError as ToolError,
 )
 from agent_session.events import (
     AgentEnd as AgentEnd, AgentSettled as AgentSettled, AgentStart as AgentStart, CompactionEnd as CompactionEnd,

@@ -198,5 +198,6 @@ class SessionCompact(Decision):
             changes["details"] = answer.details
         if answer.first_kept_entry_id is not None:
             _checked_boundary(self.scope._services, answer.first_kept_entry_id)
-            changes["first_kept_entry_id"] = answer.first_kept_entry_id
+            keeps_nothing = answer.first_kept_entry_id == KEEP_NOTHING
+            changes["first_kept_entry_id"] = None if keeps_nothing else answer.first_kept_entry_id
         return replace(self, entry=replace(self.entry, **changes), decided_by=owner)

@@ -16,7 +16,7 @@ from dataclasses import replace
 import anyio
 
 from agent_session.compaction.file_ops import details_of, with_current_request, with_file_lists, with_pinned
-from agent_session.compaction.prepare import prepare_compaction
+from agent_session.compaction.prepare import prepare_compaction, request_cut_off
 from agent_session.compaction.types import (
     KEEP_NOTHING,
     CompactionOutcome,
@@ -218,8 +218,6 @@ class Compactor:
         request, plan = attempt.request, attempt.plan
         summary = with_pinned(result.summary, tuple(extra.pinned) if extra is not None else ())
         summary = with_file_lists(summary, plan.file_ops)
-        if plan.current_request is not None:
-            summary = with_current_request(summary, plan.current_request, plan.budget.keep_recent)
         boundary = plan.first_kept_entry_id if result.first_kept_entry_id is None else result.first_kept_entry_id
         entry = CompactionEntry(
             id=new_id(),
@@ -237,6 +235,14 @@ class Compactor:
             duration_ms=round((time.monotonic() - attempt.started) * 1000),
             instructions=request.instructions,
         )
+        return self._completed(attempt, entry)
+
+    def _completed(self, attempt: Attempt, entry: CompactionEntry) -> CompactionEntry:
+        """The entry with the request that its boundary cuts off at the end of its summary, and its size measured."""
+        request = request_cut_off(self._parts.manager.projection, entry.first_kept_entry_id)
+        if request is not None:
+            summary = with_current_request(entry.summary, request, attempt.plan.budget.keep_recent)
+            entry = replace(entry, summary=summary)
         return replace(entry, tokens_after=self._tokens_after(attempt, entry))
 
     def _tokens_after(self, attempt: Attempt, entry: CompactionEntry) -> int:
@@ -248,15 +254,12 @@ class Compactor:
         parts, plan = self._parts, attempt.plan
         ledger, overhead = parts.meter.ledger, plan.budget.overhead
         context = parts.meter.context()
-        kept = context
-        if entry.first_kept_entry_id is None:
-            kept = []
-        else:
-            ids = [projected.id for projected in parts.manager.projection.entries]
-            after = set(ids[ids.index(entry.first_kept_entry_id) :]) if entry.first_kept_entry_id in ids else set()
-            # The summary that is replaced stands among what is kept, and leaves all the same.
-            replaced = parts.manager.projection.compaction
-            kept = [item for item in context if item.entry.id in after and item.entry is not replaced]
+        projection = parts.manager.projection
+        ids = [projected.id for projected in projection.entries]
+        boundary = entry.first_kept_entry_id
+        after = set(ids[ids.index(boundary) :]) if boundary in ids else set()
+        # The summary that is replaced stands among what is kept, and leaves all the same.
+        kept = [item for item in context if item.entry.id in after and item.entry is not projection.compaction]
         estimated_before = overhead + ledger.total([item.message for item in context])
         summary = CompactionSummaryMessage(summary=entry.summary, tokens_before=entry.tokens_before)
         estimated_after = overhead + ledger.count(summary) + ledger.total([item.message for item in kept])
@@ -273,7 +276,7 @@ class Compactor:
         on_branch = {entry.id for entry in parts.manager.projection.entries}
         if attempt.plan.leaf_id not in on_branch:
             raise CompactionError("the branch moved while its summary was made; nothing was stored")
-        entry = replace(ready.entry, tokens_after=self._tokens_after(attempt, ready.entry))
+        entry = self._completed(attempt, ready.entry)
         stored, edits, untold = parts.recorder.append_compaction(entry, (), parts.shape.active_tools)
         attempt.outcome = attempt.ended(
             "applied",

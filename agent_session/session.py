@@ -113,13 +113,13 @@ class AgentSession:
         try:
             return await self.start()
         except BaseException:
-            await self.close()
+            await self.close()  # noqa: ASYNC102 - it shields itself
             raise
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        await self.close()
+        await self.close()  # noqa: ASYNC102 - it shields itself
 
     # Running ------------------------------------------------------------------------------------
 
@@ -167,6 +167,7 @@ class AgentSession:
         return self._parts.queue.pending
 
     def clear_queue(self) -> list[str]:
+        """Take back what is queued and not on its way into the log; the texts, in order."""
         return self._parts.queue.clear()
 
     async def abort(self) -> list[str]:
@@ -250,6 +251,7 @@ class AgentSession:
             await self._dispatcher.notify(ModelSelect(model=chosen.id, previous=previous.id))
 
     async def set_thinking_level(self, level: ThinkingLevel) -> None:
+        """Think this hard from the next request on: off, minimal, low, medium, high, xhigh or max."""
         self._core.check_open()
         await self._core.start()
         parts = self._parts
@@ -264,6 +266,7 @@ class AgentSession:
         self._parts.shape.activate(tuple(names) if names is not None else None)
 
     async def set_name(self, name: str) -> None:
+        """Name the session; a blank name takes the name off."""
         self._core.check_open()
         await self._parts.recorder.append(lambda log: log.set_name(name))
 
@@ -315,9 +318,11 @@ class AgentSession:
         return iter(self._parts.manager.get_branch())
 
     def context_usage(self) -> ContextUsage:
+        """How full the context is, in tokens, and where it is compacted."""
         return self._parts.meter.usage(self._core.settings.compaction)
 
     def stats(self) -> SessionStats:
+        """What the whole session has spent, with the share of its compactions."""
         return stats_of(self._parts)
 
     @property

@@ -98,6 +98,8 @@ class RetrySettings(_Section):
 
 
 class Settings(_Section):
+    """Everything a user may turn. `None` for model and thinking level: as in the log, else as given elsewhere."""
+
     model: str | None = None
     thinking_level: Literal["off", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
     compaction: CompactionSettings = CompactionSettings()

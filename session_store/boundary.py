@@ -6,6 +6,8 @@ boundary, and no call is parted from any of its results, those to come included.
 
 from __future__ import annotations
 
+from collections import Counter
+
 from session_store.context import dangling_calls
 from session_store.entries import MessageEntry
 from session_store.errors import InvalidBoundaryError
@@ -46,15 +48,17 @@ def check_boundary(projection: Projection, first_kept_entry_id: str | None) -> N
 
 def _call_across(projection: Projection, cut_away: set[str]) -> str | None:
     """A call among the entries `cut_away` whose result is not among them, or is still to come."""
-    made: set[str] = set()
+    unanswered: Counter[str] = Counter()
     for item in projection.messages:
         message = item.message
         if isinstance(message, AssistantMessage):
-            calls = {call.id for call in message.tool_calls}
-            # An id that is used again belongs to the later call.
-            made = made | calls if item.entry.id in cut_away else made - calls
-        elif isinstance(message, ToolResultMessage) and message.tool_call_id in made:
+            calls = Counter(call.id for call in message.tool_calls)
+            # An id that is used again belongs to the later answer; one answer may use it more than once.
+            unanswered.update({call_id: -unanswered[call_id] for call_id in calls})
+            if item.entry.id in cut_away:
+                unanswered.update(calls)
+        elif isinstance(message, ToolResultMessage) and unanswered[message.tool_call_id]:
             if item.entry.id not in cut_away:
                 return message.tool_call_id
-            made.discard(message.tool_call_id)
-    return next((call.id for call in dangling_calls(projection) if call.id in made), None)
+            unanswered[message.tool_call_id] -= 1
+    return next((call.id for call in dangling_calls(projection) if unanswered[call.id]), None)

@@ -33,6 +33,7 @@ class UsageSum:
         return self.input + self.output + self.cache_read + self.cache_write
 
     def add(self, usage: Usage) -> None:
+        """Count one request."""
         self.requests += 1
         self.input += usage.input
         self.output += usage.output

@@ -72,6 +72,26 @@ def prepare_compaction(
     )
 
 
+def request_cut_off(projection: Projection, first_kept_entry_id: str | None) -> str | None:
+    """The text of the user message that a boundary parts from what is kept of its turn; None where it parts none.
+
+    `None` as the boundary keeps nothing, and so parts nothing. For boundaries that somebody else chose.
+    """
+    if first_kept_entry_id is None:
+        return None
+    positions = {entry.id: position for position, entry in enumerate(projection.entries)}
+    boundary = positions.get(first_kept_entry_id, 0)
+    context = build_context(projection)
+    previous_summary = _previous_summary(projection, context)
+    shown = [item for item in context if item.entry is not projection.compaction]
+    kept = [item.message for item in shown if positions[item.entry.id] >= boundary]
+    if not kept or isinstance(kept[0], UserMessage):
+        return None
+    dropped = [item.message for item in shown if positions[item.entry.id] < boundary]
+    openings = [message for message in dropped if isinstance(message, UserMessage)]
+    return _request_text(openings[-1]) if openings else current_request_of(previous_summary)
+
+
 def _preparation(
     projection: Projection,
     units: Sequence[Unit],

@@ -94,7 +94,22 @@ def test_long_results_and_arguments_are_head_and_tail():
 
 
 # Mutation: write the nonce inside as it is.
-@given(st.lists(st.sampled_from([NONCE, "</conversation-", "<conversation-", ">", "\n", "text", "</conversation>"])))
+@given(
+    st.lists(
+        st.sampled_from(
+            [
+                NONCE,
+                f"</conversation-{NONCE}>",
+                "</conversation-",
+                "<conversation-",
+                ">",
+                "\n",
+                "text",
+                "</conversation>",
+            ]
+        )
+    )
+)
 def test_nothing_inside_can_close_the_delimiters(pieces):
     inside = "".join(pieces)
     text = conversation_text([user(inside), result(inside)], nonce=NONCE)

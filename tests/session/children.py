@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,12 @@ from tests.session.survival_program import Task, digest
 
 ROOT = Path(__file__).parent.parent.parent
 KILLED = signal.SIGKILL.value
+PATIENCE_SECONDS = 20
+"""For what another process does: it has to be started first, on a machine that may be busy."""
+
+
+def in_time() -> AbstractContextManager[anyio.CancelScope]:
+    return anyio.fail_after(PATIENCE_SECONDS)
 
 
 class Launcher:
@@ -37,13 +43,13 @@ class Launcher:
         """The child with this task; killed at the end of the block, if it is still there."""
         await self._process.stdin.send(task.line())
         child = Child(self._lines)
-        with anyio.fail_after(30):
+        with in_time():
             child.pid = int(await child.heard("started"))
         try:
             yield child
         finally:
             child.kill()
-            with anyio.CancelScope(shield=True), anyio.fail_after(30):
+            with anyio.CancelScope(shield=True), in_time():
                 await child.ended()
 
 
@@ -113,7 +119,7 @@ async def launcher() -> AsyncIterator[Launcher]:
             with anyio.CancelScope(shield=True):
                 assert process.stdin is not None
                 await process.stdin.aclose()
-                with anyio.fail_after(30):
+                with in_time():
                     await process.wait()
 
 

@@ -51,7 +51,7 @@ COMPACTION = {"reserve_tokens": 100, "keep_recent_tokens": 200}
 class Task:
     """What a child does: open `path`, then the verbs in order.
 
-    `verbs`: "prompt", "compact", "close"; "forever": prompts and compactions until somebody kills it.
+    `verbs`: "prompt", "compact"; "wait" does nothing, "forever" prompts and compacts, until somebody kills it.
     `dies_told`: it kills itself while it is told of the entry with this number, counted from 1; 0: it does not.
     `dies_writing`: the same in the moment of the write with this number.
     """
@@ -163,6 +163,8 @@ async def do(session: AgentSession, verb: str) -> None:
             await session.prompt("question " + "word " * 30)
         case "compact":
             await session.compact()
+        case "wait":
+            await anyio.sleep_forever()
         case "forever":
             while True:
                 for _ in range(3):

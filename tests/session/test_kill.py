@@ -18,6 +18,7 @@ from tests.session.children import (
     check_survived,
     context_of,
     entries_of,
+    in_time,
     launcher,
     new_session,
     provider,
@@ -51,7 +52,7 @@ async def test_nothing_that_was_announced_is_lost_when_a_process_is_killed_at_an
             # Of three the last kills itself half-way through a write: no signal from outside hits that moment.
             writes = chance.randint(1, 25) if kill % 3 == 2 else 0
             async with start.child(Task(path=str(path), url=serving.base_url, dies_writing=writes)) as child:
-                with anyio.fail_after(30):
+                with in_time():
                     assert await child.heard("resumed") == context
                     with pytest.raises(SessionLockedError) as refused:
                         SessionManager.open(path)
@@ -69,7 +70,7 @@ async def test_nothing_that_was_announced_is_lost_when_a_process_is_killed_at_an
             check_survived(path, announced)
             context, stored = context_of(path), whole_lines(path)
         async with start.child(Task(path=str(path), url=serving.base_url, verbs=WORK)) as child:
-            with anyio.fail_after(30):
+            with in_time():
                 assert await child.ended() == 0
         check_survived(path, [*announced, *child.announced])
         assert child.all("context")[-1] == context_of(path)
@@ -84,7 +85,7 @@ async def test_each_entry_is_in_the_file_in_the_moment_in_which_it_is_announced(
             path = new_session(tmp_path / str(number))
             task = Task(path=str(path), url=serving.base_url, verbs=WORK, dies_told=number)
             async with start.child(task) as child:
-                with anyio.fail_after(30):
+                with in_time():
                     assert await child.ended() == KILLED
             assert len(child.announced) == number
             last = entries_of(path)
@@ -103,7 +104,7 @@ async def test_a_kill_at_any_write_leaves_a_session_that_goes_on_from_there(tmp_
             url = serving.base_url
             task = Task(path=str(path), url=url, verbs=WORK, dies_writing=number, moment=moment)
             async with start.child(task) as child:
-                with anyio.fail_after(30):
+                with in_time():
                     assert await child.ended() == KILLED
             stored = entries_of(path)
             # The one that was written when the process died had been told to nobody.
@@ -113,7 +114,7 @@ async def test_a_kill_at_any_write_leaves_a_session_that_goes_on_from_there(tmp_
             check_survived(path, child.announced)
             context = context_of(path)
             async with start.child(Task(path=str(path), url=url, verbs=("prompt",))) as child:
-                with anyio.fail_after(30):
+                with in_time():
                     assert await child.heard("resumed") == context
                     assert await child.ended() == 0
             assert entries_of(path)[: len(stored)] == stored
@@ -128,7 +129,7 @@ async def test_a_process_killed_in_the_middle_of_a_compaction_resumes_with_an_id
     summary = hold(reply(SUMMARY))
     async with provider(summaries=[summary, always(reply(SUMMARY))]) as serving, launcher() as start:
         async with start.child(Task(path=str(path), url=serving.base_url, verbs=WORK, window=100_000)) as child:
-            with anyio.fail_after(30):
+            with in_time():
                 await summary.started.wait()
                 before = path.read_bytes()
                 # Of what the first and the second prompt left.
@@ -140,7 +141,7 @@ async def test_a_process_killed_in_the_middle_of_a_compaction_resumes_with_an_id
         assert path.read_bytes() == before
         check_survived(path, child.announced)
         async with start.child(Task(path=str(path), url=serving.base_url, verbs=("compact",), window=100_000)) as child:
-            with anyio.fail_after(30):
+            with in_time():
                 assert await child.heard("resumed") == context
                 assert await child.heard("context") != context
                 assert await child.ended() == 0
@@ -156,14 +157,14 @@ async def test_a_kill_while_a_compaction_is_written_leaves_all_of_it_or_nothing(
     path = new_session(tmp_path)
     async with provider() as serving, launcher() as start:
         async with start.child(Task(path=str(path), url=serving.base_url, verbs=WORK[:2])) as child:
-            with anyio.fail_after(30):
+            with in_time():
                 assert await child.ended() == 0
         before, context = said_in(path), child.all("context")[-1]
         other = Path(shutil.copytree(path.parent, tmp_path / "other")) / path.name
         async with start.child(
             Task(path=str(path), url=serving.base_url, verbs=("compact",), dies_writing=1, moment=moment)
         ) as child:
-            with anyio.fail_after(30):
+            with in_time():
                 assert await child.heard("resumed") == context
                 assert await child.ended() == KILLED
         assert child.announced == []
@@ -171,7 +172,7 @@ async def test_a_kill_while_a_compaction_is_written_leaves_all_of_it_or_nothing(
         if moment == "after":
             # As if the process had lived.
             async with start.child(Task(path=str(other), url=serving.base_url, verbs=("compact",))) as child:
-                with anyio.fail_after(30):
+                with in_time():
                     assert await child.ended() == 0
             assert said_in(path) == said_in(other) != before
         else:
@@ -188,7 +189,7 @@ async def test_a_killed_tool_run_is_answered_once_when_the_session_goes_on(tmp_p
             launcher() as start,
             start.child(Task(path=str(path), url=serving.base_url, verbs=("prompt",))) as child,
         ):
-            with anyio.fail_after(30):
+            with in_time():
                 # The model, the question, the two calls, the one result.
                 await child.until(lambda: child.all("tool") == ["look", "linger"] and len(child.announced) == 4)
                 child.kill()
@@ -217,7 +218,7 @@ async def test_a_session_is_on_the_disk_from_its_first_moment(tmp_path: Path) ->
     held = hold(call("look", at="a"))
     async with provider([held]) as serving, launcher() as start:
         async with start.child(Task(path=str(path), url=serving.base_url, verbs=("prompt",))) as child:
-            with anyio.fail_after(30):
+            with in_time():
                 await held.started.wait()
                 child.kill()
                 assert await child.ended() == KILLED

@@ -10,6 +10,7 @@ import anyio
 import pytest
 
 from agent_session import (
+    KEEP_NOTHING,
     Amend,
     BeforeCompact,
     CompactionEnd,
@@ -371,3 +372,36 @@ async def test_each_trigger_asks_its_handlers_once(tmp_path: Path, reason: str) 
         if reason == "manual":
             await stage.session.compact()
         assert asked == [("before_compact", reason), ("session_compact", reason)]
+
+
+async def test_a_handler_may_keep_nothing_or_its_own_part_of_the_history(tmp_path: Path) -> None:
+    # Mutation: in `Compactor._entry` ignore the handler's boundary; in `SessionCompact._folded` store `KEEP_NOTHING`.
+    async with scene(tmp_path, [*filled(), reply("fine")]) as stage:
+        await fill(stage)
+        third = [line["id"] for line in stage.lines("message") if line["message"]["role"] == "user"][2]
+        unsubscribe = stage.session.on("before_compact", lambda event: CompactionResult("Mine.", third))
+        outcome = await stage.session.compact()
+        assert outcome.entry is not None
+        assert outcome.entry.first_kept_entry_id == third
+        assert [text[:10] for text in texts(stage.session.messages)] == ["Mine.", "question 2", "answer 2 w"]
+        await stage.session.prompt("more")
+        unsubscribe()
+        stage.session.on("session_compact", lambda event: Amend(first_kept_entry_id=KEEP_NOTHING))
+        stage.session.on("before_compact", lambda event: CompactionResult("All gone."))
+        await stage.session.compact(keep_recent_tokens=0)
+        assert len(stage.session.messages) == 1
+        assert stage.lines("compaction")[-1]["firstKeptEntryId"] in (None, stage.lines("compaction")[-1]["id"])
+
+
+async def test_a_handlers_summary_that_cuts_a_turn_in_two_still_carries_its_request(tmp_path: Path) -> None:
+    # Mutation: in `Compactor._completed` leave `with_current_request` out.
+    async with scene(tmp_path, filled()) as stage:
+        await fill(stage)
+        answer = [line["id"] for line in stage.lines("message") if line["message"]["role"] == "assistant"][2]
+        stage.session.on("before_compact", lambda event: CompactionResult("Mine.", answer))
+        stage.session.on("session_compact", lambda event: Amend(summary="Amended."))
+        outcome = await stage.session.compact()
+        assert outcome.summary is not None
+        assert outcome.summary.startswith("Amended.")
+        assert "## Current request" in outcome.summary
+        assert "question 2 word" in outcome.summary

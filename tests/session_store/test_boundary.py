@@ -125,6 +125,13 @@ def test_a_call_id_that_is_used_again_belongs_to_the_later_call():
     assert refusal("b", *entries) is None
 
 
+def test_an_answer_that_uses_an_id_twice_is_kept_together_with_both_results():
+    # Mutation: remembering the ids of unanswered calls in a set.
+    entries: list[Entry] = [user("u"), answer("a", "c1", "c1"), result("r1", "c1"), custom("k"), result("r2", "c1")]
+    assert refusal("k", *entries, user("v")) is not None
+    assert refusal("v", *entries, user("v")) is None
+
+
 def test_calls_and_results_that_were_edited_away_do_not_count():
     entries = [answer("a", "c1"), user("u"), result("r", "c1")]
     assert refusal("u", *entries) is not None
