@@ -29,7 +29,8 @@ from session_store.messages import Message, Usage
 
 @dataclass(slots=True)
 class Attempt:
-    """One compaction under way. `outcome` is set at the commit point, so that nothing later can take it back."""
+    """One compaction under way. `outcome` is set at the commit point, so that nothing later can take it back;
+    `method` is None until a summary is being made."""
 
     request: CompactionRequest
     plan: CompactionPreparation
@@ -37,7 +38,7 @@ class Attempt:
     started: float
     id: str = field(default_factory=new_id)
     spending: Spending = field(default_factory=Spending)
-    method: CompactionMethod = "model"
+    method: CompactionMethod | None = None
     model: str | None = None
     outcome: CompactionOutcome | None = None
 

@@ -166,6 +166,7 @@ class Compactor:
             attempt.method = "handler"
             result = before.result
         else:
+            attempt.method = "model"
             self._refuse_hopeless(attempt)
             result = await self._summary(attempt, before.summarize_answer or Summarize())
         entry = self._entry(attempt, result, before.summarize_answer)

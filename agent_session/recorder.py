@@ -52,7 +52,7 @@ class Recorder:
         self._untold: list[tuple[Entry, tuple[Event, ...]]] = []
         self._owed: dict[str, Usage] = {}
         self._is_unsynced = False
-        self._has_warned_of_writes = False
+        self._has_warned_of_syncs = False
 
     # Messages ---------------------------------------------------------------------------------
 
@@ -132,16 +132,7 @@ class Recorder:
         self._is_unsynced = True
         self._untold.extend(entries)
         if self.manager.pending:
-            if not self._has_warned_of_writes:
-                self._has_warned_of_writes = True
-                await self._dispatcher.notify(
-                    Warning(
-                        text=f"the session log could not be written ({self.manager.path}); {self.manager.pending} "
-                        "entries are kept in memory and are written with the next one that succeeds"
-                    )
-                )
-            return
-        self._has_warned_of_writes = False
+            return  # the log has warned of it
         ready, self._untold = self._untold, []
         for entry, events in ready:
             await self._dispatcher.notify(EntryAppended(entry=entry))
@@ -157,9 +148,16 @@ class Recorder:
             await anyio.to_thread.run_sync(self.manager.sync)
         except SessionWriteError as error:
             self._is_unsynced = True
-            if not self._has_warned_of_writes:
-                self._has_warned_of_writes = True
+            # Of what could not be written the log has warned itself.
+            if not error.pending and not self._has_warned_of_syncs:
+                self._has_warned_of_syncs = True
                 await self._dispatcher.notify(Warning(text=str(error)))
+        except BaseException:
+            # Cancelled before the thread began: whoever flushes next has it to do.
+            self._is_unsynced = True
+            raise
+        else:
+            self._has_warned_of_syncs = False
 
     @property
     def has_untold(self) -> bool:

@@ -232,7 +232,7 @@ class Run:
             return
         budget = parts.meter.budget(settings)
         if budget.warning:
-            await self._warn_once(budget.warning)
+            await self._warn_once("reserve", budget.warning)
         if budget.is_overhead_too_large:
             if before_request:
                 raise ContextCannotFitError(
@@ -250,8 +250,9 @@ class Run:
         allowed = settings.max_compactions_per_run or 1 + self._turns // 3
         if reason == "threshold" and self._compactions >= allowed:
             await self._warn_once(
+                "cap",
                 f"no more compactions in this run: {self._compactions} did not keep the context under "
-                f"{budget.threshold:,} tokens; largest: {self._compactor.largest_items()}"
+                f"{budget.threshold:,} tokens; largest: {self._compactor.largest_items()}",
             )
             return
         outcome = await self._compactor.run(CompactionRequest(reason=reason))
@@ -270,7 +271,7 @@ class Run:
             failed.error.add_note(f"compaction: {outcome}")
         return outcome.status == "applied"
 
-    async def _warn_once(self, text: str) -> None:
-        if text not in self._warned:
-            self._warned.add(text)
+    async def _warn_once(self, about: str, text: str) -> None:
+        if about not in self._warned:
+            self._warned.add(about)
             await self._parts.dispatcher.notify(Warning(text=text))

@@ -54,9 +54,8 @@ def _call_across(projection: Projection, cut_away: set[str]) -> str | None:
         if isinstance(message, AssistantMessage):
             calls = Counter(call.id for call in message.tool_calls)
             # An id that is used again belongs to the later answer; one answer may use it more than once.
-            unanswered.update({call_id: -unanswered[call_id] for call_id in calls})
-            if item.entry.id in cut_away:
-                unanswered.update(calls)
+            for call_id, count in calls.items():
+                unanswered[call_id] = count if item.entry.id in cut_away else 0
         elif isinstance(message, ToolResultMessage) and unanswered[message.tool_call_id]:
             if item.entry.id not in cut_away:
                 return message.tool_call_id

@@ -60,7 +60,8 @@ class UsageSum:
 
     @override
     def __str__(self) -> str:
-        return f"{self.total_tokens:,} tokens, ${self.cost:.2f}{'+' if self.has_unknown_cost else ''}"
+        digits = 2 if self.cost >= 0.01 or not self.cost else 4
+        return f"{self.total_tokens:,} tokens, ${self.cost:.{digits}f}{'+' if self.has_unknown_cost else ''}"
 
 
 @dataclass(slots=True)

@@ -21,8 +21,13 @@ MAX_JSON_DEPTH = 200
 """Deeper than any payload, and shallow enough for the encoder of the log."""
 
 
-_known_hints: dict[type, tuple[tuple[str, Any], ...]] = {}
-"""Fields and what they may hold, for each class that was met; working them out is slow."""
+_JSON_SCALARS = (str, int, float, bool, type(None))
+
+_known_fields: dict[type, tuple[tuple[str, Any, frozenset[type]], ...]] = {}
+"""Name, annotation and the scalar types it allows, for each field of each class that was met.
+
+An answer may hold a whole history: most of its fields are settled by one look at the type.
+"""
 
 
 class _Mismatch(Exception):
@@ -73,17 +78,14 @@ def _checked(value: Any, declared: Any) -> Any:
 
 
 def _one_of(value: Any, members: tuple[Any, ...]) -> Any:
-    if type(value) in members and not _is_value(value):
-        return value
+    if type(value) in members:
+        return _checked(value, type(value))
     refusals: list[_Mismatch] = []
-    # A value's own class first: the others would only be tried to refuse it.
-    for member in sorted(members, key=lambda member: member is not type(value)):
+    for member in members:
         try:
             return _checked(value, member)
         except _Mismatch as refusal:
             refusals.append(refusal)
-            if member is type(value):
-                break
     deepest = max(refusals, key=lambda refusal: len(refusal.steps))
     if deepest.steps:  # the right kind of value with a wrong one inside
         raise deepest
@@ -118,8 +120,10 @@ def _values(value: dict[Any, Any], declared: Any) -> dict[str, Any]:
 
 def _with_fields(value: Any) -> Any:
     changes = {}
-    for name, declared in _hints(type(value)):
+    for name, declared, scalars in _known_fields.get(type(value)) or _fields(type(value)):
         old = getattr(value, name)
+        if type(old) in scalars:
+            continue
         try:
             new = _checked(old, declared)
         except _Mismatch as mismatch:
@@ -132,7 +136,7 @@ def _with_fields(value: Any) -> Any:
 
 def _json(value: Any, depth_left: int) -> Any:
     """A copy of a JSON value; nothing else can be written to the log or sent."""
-    if value is None or isinstance(value, (str, int, float, bool)):
+    if isinstance(value, _JSON_SCALARS):
         return value
     if not depth_left:
         raise _Mismatch(value, f"JSON of at most {MAX_JSON_DEPTH} levels")
@@ -155,11 +159,21 @@ def _is_value(value: object) -> bool:
     return dataclasses.is_dataclass(value) and not isinstance(value, type)
 
 
-def _hints(kind: type) -> tuple[tuple[str, Any], ...]:
-    if kind not in _known_hints:
-        hints = get_type_hints(kind)
-        _known_hints[kind] = tuple((field.name, hints[field.name]) for field in dataclasses.fields(kind))
-    return _known_hints[kind]
+def _fields(kind: type) -> tuple[tuple[str, Any, frozenset[type]], ...]:
+    hints = get_type_hints(kind)
+    _known_fields[kind] = tuple(
+        (field.name, hints[field.name], _scalars(hints[field.name])) for field in dataclasses.fields(kind)
+    )
+    return _known_fields[kind]
+
+
+def _scalars(declared: Any) -> frozenset[type]:
+    """The scalar types that an annotation allows whatever their value."""
+    if declared is Any:
+        return frozenset(_JSON_SCALARS)
+    if get_origin(declared) in (Union, types.UnionType):
+        return frozenset[type]().union(*map(_scalars, get_args(declared)))
+    return frozenset({declared}) if declared in _JSON_SCALARS else frozenset()
 
 
 def _spelled(declared: Any) -> str:

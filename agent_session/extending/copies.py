@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from pathlib import PurePath
+from operator import is_
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-_SHARED: tuple[type, ...] = (str, bytes, int, float, type(None), type, PurePath, BaseException)
+_SCALARS = frozenset((str, int, float, bool, type(None), bytes))
 
 _fields_of_frozen: dict[type, tuple[str, ...] | None] = {}
 """Field names of each frozen dataclass that was met; None for every other class."""
@@ -30,19 +30,21 @@ def detached(value: T) -> T:
 
 
 def _detached(value: Any) -> Any:
-    if isinstance(value, _SHARED):
-        return value
     kind = type(value)
+    if kind in _SCALARS:
+        return value
     if kind is dict:
-        return {key: _detached(item) for key, item in value.items()}
+        return {key: item if type(item) in _SCALARS else _detached(item) for key, item in value.items()}
     if kind is list:
         return [_detached(item) for item in value]
     if kind is tuple:
         items = tuple([_detached(item) for item in value])
-        return value if all(new is old for new, old in zip(items, value, strict=True)) else items
-    fields = _frozen_fields(kind)
+        return value if all(map(is_, items, value)) else items
+    fields = _fields_of_frozen[kind] if kind in _fields_of_frozen else _frozen_fields(kind)
     if fields is not None:
         return _detached_fields(value, fields)
+    if isinstance(value, BaseException):
+        return value
     try:
         return copy.deepcopy(value)
     except Exception:  # noqa: BLE001 - whatever the copying of a foreign object does
@@ -51,19 +53,18 @@ def _detached(value: Any) -> Any:
 
 def _frozen_fields(kind: type) -> tuple[str, ...] | None:
     """The fields of a frozen dataclass that does not say itself what its copy is."""
-    try:
-        return _fields_of_frozen[kind]
-    except KeyError:
-        parameters = getattr(kind, "__dataclass_params__", None)
-        is_frozen = parameters is not None and parameters.frozen and not hasattr(kind, "__deepcopy__")
-        fields = tuple(field.name for field in dataclasses.fields(kind)) if is_frozen else None
-        return _fields_of_frozen.setdefault(kind, fields)
+    parameters = getattr(kind, "__dataclass_params__", None)
+    is_frozen = parameters is not None and parameters.frozen and not hasattr(kind, "__deepcopy__")
+    fields = tuple(field.name for field in dataclasses.fields(kind)) if is_frozen else None
+    return _fields_of_frozen.setdefault(kind, fields)
 
 
 def _detached_fields(value: Any, fields: tuple[str, ...]) -> Any:
     new: Any = None
     for name in fields:
         old = getattr(value, name)
+        if type(old) in _SCALARS:
+            continue
         item = _detached(old)
         if item is not old:
             if new is None:

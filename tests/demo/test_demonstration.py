@@ -83,7 +83,7 @@ def test_a_pipe_gets_no_control_codes_and_nothing_but_ascii(played: Played) -> N
         r"  bash +command='sh run-tests'  failed, exit code 1, ",
         r"  edit +path='durations/parse\.py' .* ok, ",
         r"  bash +command='sh run-tests'  ok, exit code 0, ",
-        r"context +\[#+-*\|-+\] [\d,]+ of 8,000 tokens .*, compacts above 6,000",
+        r"context +\[#+-*\|-+\] [\d,]+ of 8,000 tokens \(\d+ %, reported\), compacts above 6,000",
         r"compaction applied \(threshold, model\): [\d,]+ -> [\d,]+ tokens, \d+ entries summarised, \$0\.\d+",
         r"refused +local/boastful refused the request \(400\): .* maximum context length is 8000 tokens",
         r"compaction applied \(overflow, model\): ",

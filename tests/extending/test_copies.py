@@ -54,6 +54,7 @@ def test_what_has_nothing_to_change_in_it_is_not_copied():
 
 def test_exceptions_and_what_cannot_be_copied_are_shared():
     error = SessionBusyError("run", "wait")
+    plain = ValueError("copied without its traceback")
     lock = threading.Lock()
     outcome = CompactionOutcome(status="failed", reason="manual", error=error)
     event = CompactionEnd(reason="manual", outcome=outcome, aborted=False, will_retry=False, from_hook=False)
@@ -61,3 +62,5 @@ def test_exceptions_and_what_cannot_be_copied_are_shared():
     # Mutation: `copy.deepcopy` everything -> TypeError for both.
     assert detached(event).outcome.error is error
     assert detached({"lock": lock})["lock"] is lock
+    # Mutation: copy those exceptions that can be copied -> one without its traceback.
+    assert detached([plain])[0] is plain

@@ -67,8 +67,8 @@ async def test_cancelling_all_waits_for_those_that_end_and_names_those_that_do_n
         while not let_go.is_set():
             try:
                 await let_go.wait()
-            except asyncio.CancelledError:
-                continue
+            except asyncio.CancelledError:  # noqa: ASYNC103 - what it is for
+                continue  # noqa: ASYNC104
 
     owned.spawn(polite(), name="polite")
     owned.spawn(deaf(), name="deaf")

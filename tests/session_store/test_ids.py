@@ -10,8 +10,7 @@ from session_store.ids import new_id, now_iso, now_ms
 def test_ids_are_sixteen_hexadecimal_digits_and_do_not_repeat():
     ids = [new_id() for _ in range(10_000)]
     assert all(re.fullmatch("[0-9a-f]{16}", entry_id) for entry_id in ids)
-    # Mutation: fewer bytes of randomness, such as four; ten thousand ids collide then every hundredth time,
-    # and two bytes always.
+    # Mutation: two bytes of randomness instead of eight.
     assert len(set(ids)) == len(ids)
 
 

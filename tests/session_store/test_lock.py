@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import select
@@ -145,11 +146,49 @@ def test_a_lock_that_is_no_longer_ones_own_is_noticed(tmp_path: Path):
 
 
 # Mutation: do not look again, after the lock was taken, whether the file still has the name.
+def test_a_lock_file_that_its_owner_removes_meanwhile_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    lock_path = tmp_path / "s.jsonl.lock"
+    flock = fcntl.flock
+    removals = 0
+
+    def flock_after_the_owner_left(fd: int, operation: int) -> None:
+        nonlocal removals
+        if removals < 3:
+            removals += 1
+            lock_path.unlink()
+        flock(fd, operation)
+
+    with monkeypatch.context() as race:
+        race.setattr(fcntl, "flock", flock_after_the_owner_left)
+        lock = WriterLock(tmp_path / "s.jsonl")
+    assert removals == 3
+    lock.check()
+    with pytest.raises(SessionLockedError):
+        WriterLock(tmp_path / "s.jsonl")
+    lock.release()
+
+
+# Mutation: remove the lock file after its descriptor was closed; it may be the next owner's by then.
+def test_the_lock_file_is_gone_before_the_lock_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    lock = WriterLock(tmp_path / "s.jsonl")
+    close = os.close
+    was_there: list[bool] = []
+
+    def look_and_close(fd: int) -> None:
+        was_there.append((tmp_path / "s.jsonl.lock").exists())
+        close(fd)
+
+    with monkeypatch.context() as look:
+        look.setattr(os, "close", look_and_close)
+        lock.release()
+    assert was_there == [False]
+
+
+# Mutation: leave the `flock` out.
 def test_of_many_that_come_at_once_one_has_the_lock(tmp_path: Path):
     inside: list[int] = []
     most: list[int] = []
-    guard = threading.Lock()
-    start = threading.Barrier(8)
+    start = threading.Barrier(4)
 
     def compete() -> None:
         start.wait(5)
@@ -158,18 +197,22 @@ def test_of_many_that_come_at_once_one_has_the_lock(tmp_path: Path):
                 lock = WriterLock(tmp_path / "s.jsonl")
             except SessionLockedError:
                 continue
-            with guard:
-                inside.append(1)
-                most.append(len(inside))
-            with guard:
-                inside.pop()
+            inside.append(1)
+            os.sched_yield()  # lets the others come while this one is inside
+            most.append(len(inside))
+            inside.pop()
             lock.release()
 
-    threads = [threading.Thread(target=compete) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
+    threads = [threading.Thread(target=compete) for _ in range(4)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+    finally:
+        sys.setswitchinterval(interval)
     assert set(most) == {1}
 
 

@@ -348,4 +348,4 @@ def compaction_at(boundary: str | None) -> CompactionEntry:
 
 
 TestSessions = Sessions.TestCase
-TestSessions.settings = settings(max_examples=80, stateful_step_count=25)
+TestSessions.settings = settings(max_examples=120, stateful_step_count=25)
