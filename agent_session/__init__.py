@@ -34,6 +34,7 @@ _NAMES: dict[str, str] = {
     "agent_session.extending.api": "ExtensionAPI",
     "agent_session.extending.context": "ExtensionContext",
     "agent_session.extending.extension_set": "LoadedExtension",
+    "agent_session.extending.loader": "load_shipped",
     "agent_session.errors": (
         "AgentSessionError SessionBusyError SessionClosedError ToolError SettingsError MissingModelError "
         "LimitExceededError ModelError MissingCredentialsError RateLimitError ContextOverflowError "

@@ -30,7 +30,8 @@ from session_store.messages import Message, Usage
 @dataclass(slots=True)
 class Attempt:
     """One compaction under way. `outcome` is set at the commit point, so that nothing later can take it back;
-    `method` is None until a summary is being made."""
+    `method` is None until a summary is being made.
+    """
 
     request: CompactionRequest
     plan: CompactionPreparation

@@ -10,6 +10,9 @@ import inspect
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
+import anyio.to_thread
+
+from agent_session.catalogue import completed
 from agent_session.llm.client import ModelClient, ThinkingLevel
 from agent_session.llm.select import client_for
 from agent_session.models import Model
@@ -51,6 +54,18 @@ class ModelState:
         if model.id != self._model.id:
             self._learned_limit = None
         self._model = model
+
+    async def complete(self) -> None:
+        """Fill in what the catalogue knows of the selected model."""
+        model = self._model
+        known = await self.resolve(model)
+        if self._model is model:
+            self._model = known
+
+    @staticmethod
+    async def resolve(model: Model) -> Model:
+        """The model with what the catalogue knows of it; a file is read for that, in a thread."""
+        return await anyio.to_thread.run_sync(completed, model)
 
     def think(self, level: ThinkingLevel) -> None:
         self._thinking_level = level

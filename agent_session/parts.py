@@ -54,4 +54,5 @@ class Parts:
     log: Logger
     interaction: Any = None
     backoff: Backoff = field(default_factory=Backoff)
+    warned: set[str] = field(default_factory=set)
     compaction_asks: list[CompactionAsk] = field(default_factory=list)

@@ -53,9 +53,9 @@ class Run:
         self._compactions = 0
         self._recoveries_left = 0
         self._is_window_exceeded = False
-        self._warned: set[str] = set()
         self._session_log = parts.log
-        self._log = parts.log.bind(run=new_id())
+        self._id = new_id()
+        self._log = parts.log.bind(run=self._id)
 
     async def execute(self, prompt: UserMessage | None) -> None:
         """Run until nothing is left to do. `prompt` None: deliver what is queued.
@@ -231,8 +231,14 @@ class Run:
         if not settings.enabled:
             return
         budget = parts.meter.budget(settings)
+        if not parts.models.model.is_window_known:
+            await self._warn_once(
+                f"window of {parts.models.model.id}",
+                f"nothing is known of the window of {parts.models.model.id}: {budget.window:,} tokens are assumed; "
+                "give Model(id, context_window=...) to say what it is",
+            )
         if budget.warning:
-            await self._warn_once("reserve", budget.warning)
+            await self._warn_once(budget.warning, budget.warning)
         if budget.is_overhead_too_large:
             if before_request:
                 raise ContextCannotFitError(
@@ -250,7 +256,7 @@ class Run:
         allowed = settings.max_compactions_per_run or 1 + self._turns // 3
         if reason == "threshold" and self._compactions >= allowed:
             await self._warn_once(
-                "cap",
+                f"cap of {self._id}",
                 f"no more compactions in this run: {self._compactions} did not keep the context under "
                 f"{budget.threshold:,} tokens; largest: {self._compactor.largest_items()}",
             )
@@ -272,6 +278,7 @@ class Run:
         return outcome.status == "applied"
 
     async def _warn_once(self, about: str, text: str) -> None:
-        if about not in self._warned:
-            self._warned.add(about)
+        """Once for the session; what is about this run alone carries its id."""
+        if about not in self._parts.warned:
+            self._parts.warned.add(about)
             await self._parts.dispatcher.notify(Warning(text=text))

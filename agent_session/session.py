@@ -242,7 +242,8 @@ class AgentSession:
         """Answer with another model from the next request on; a smaller window compacts before it."""
         self._core.check_open()
         await self._core.start()
-        parts, chosen = self._parts, Model.of(model)
+        parts = self._parts
+        chosen = await parts.models.resolve(Model.of(model))
         previous = parts.models.model
         parts.models.select(chosen)
         parts.backoff.reset()
@@ -268,6 +269,7 @@ class AgentSession:
     async def set_name(self, name: str) -> None:
         """Name the session; a blank name takes the name off."""
         self._core.check_open()
+        await self._core.start()
         await self._parts.recorder.append(lambda log: log.set_name(name))
 
     def update_settings(self, **changes: Any) -> Settings:

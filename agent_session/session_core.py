@@ -101,6 +101,7 @@ class SessionCore:
             if self.is_started:
                 return
             is_resumed = self.parts.manager.leaf_id is not None
+            await self.parts.models.complete()
             await self.extensions.load_all(self._sources)
             self.is_started = True
             await self.dispatcher.notify(SessionStart(reason="resume" if is_resumed else "startup"))
@@ -145,11 +146,8 @@ class SessionCore:
 
         From inside a handler or tool it is a request that the run honours at its next safe point.
         """
-        if self.opened is None:
-            return []
-        parts = self.opened
         self._drop_asks()
-        returned = parts.queue.clear()
+        returned = self._clear_queue()
         activity = self.gate.current
         if activity is not None and self.gate.is_inside():
             self.request_abort()
@@ -157,7 +155,7 @@ class SessionCore:
             activity.abort()
             await activity.ended.wait()
             # What was on its way into the log when the run ended is back in the queue, in front of the rest.
-            returned = parts.queue.clear() + returned
+            returned = self._clear_queue() + returned
         return returned
 
     # Verbs ------------------------------------------------------------------------------------------
@@ -309,6 +307,10 @@ class SessionCore:
             self.gate.request_abort()
         else:
             self.gate.current.abort()
+
+    def _clear_queue(self) -> list[str]:
+        # Something may run, and is to be ended, before the log is open.
+        return self.opened.queue.clear() if self.opened is not None else []
 
     def _drop_asks(self) -> None:
         if self.opened is not None:

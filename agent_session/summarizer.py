@@ -89,7 +89,7 @@ class Summarizer:
         """
         session_model = self._parts.models.model
         wanted = order.model or self._parts.settings().compaction.summary_model
-        models = [Model.of(wanted)] if wanted and wanted != session_model.id else []
+        models = [await self._parts.models.resolve(Model.of(wanted))] if wanted and wanted != session_model.id else []
         models.append(session_model)
         for number, model in enumerate(models):
             try:

@@ -3,7 +3,7 @@
 As it is: `AgentSession(..., extensions=["custom_compaction"])` asks the session's own summary model for notes in
 the order a colleague would want them. Copy the file to change it, or make a `setup` of your own:
 
-    from agent_session.extending.loader import load_shipped
+    from agent_session import load_shipped
     setup = load_shipped("custom_compaction").custom_compaction(model="openai/gpt-5-mini", prompt="List the decisions.")
     AgentSession(..., extensions=[setup])
 

@@ -57,13 +57,19 @@ class ExtensionSet:
         return tuple(self._loaded.values())
 
     async def load_all(self, sources: Iterable[Source]) -> tuple[LoadedExtension, ...]:
-        """Those that could be loaded, one after the other; the others are reported."""
-        extensions = []
-        for source in sources:
-            try:
-                extensions.append(await self.load(source))
-            except ExtensionLoadError:
-                continue  # reported by `load`
+        """Those that could be loaded, one after the other; the others are reported. Cancelled, none of them stays."""
+        extensions: list[LoadedExtension] = []
+        try:
+            for source in sources:
+                try:
+                    extensions.append(await self.load(source))
+                except ExtensionLoadError:
+                    continue  # reported by `load`
+        except BaseException:
+            # Whoever starts the session next loads them all again.
+            for extension in reversed(extensions):
+                self.drop(extension, "the session's start was cancelled")
+            raise
         return tuple(extensions)
 
     async def load(self, source: Source, *, announce: bool = False) -> LoadedExtension:

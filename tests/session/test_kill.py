@@ -40,8 +40,8 @@ KILLS_EACH = 10
 async def test_nothing_that_was_announced_is_lost_when_a_process_is_killed_at_any_moment(
     tmp_path: Path, seed: int
 ) -> None:
-    # Mutation: in `JsonlLog._write` keep the lines as pending until `sync`; in `JsonlLog.open` leave `settle_tail` out;
-    # in `WriterLock` take the text in the lock file for the lock.
+    # Mutation: in `JsonlLog._write_at_end` keep the bytes until `sync`; in `JsonlLog.open` leave `settle_tail` out; in
+    # `WriterLock` take the text in the lock file for the lock, or do not lock.
     chance = random.Random(seed)
     path = new_session(tmp_path)
     announced: list[str] = []
@@ -123,8 +123,7 @@ async def test_a_kill_at_any_write_leaves_a_session_that_goes_on_from_there(tmp_
 
 
 async def test_a_process_killed_in_the_middle_of_a_compaction_resumes_with_an_identical_context(tmp_path: Path) -> None:
-    # Mutation: in `Compactor._attempt` append the entry before `_summary` is awaited; change the log or the context
-    # when a compaction starts.
+    # Mutation: in `Compactor._attempt` append anything before the summary is there.
     path = new_session(tmp_path)
     summary = hold(reply(SUMMARY))
     async with provider(summaries=[summary, always(reply(SUMMARY))]) as serving, launcher() as start:
@@ -135,6 +134,8 @@ async def test_a_process_killed_in_the_middle_of_a_compaction_resumes_with_an_id
                 # Of what the first and the second prompt left.
                 await child.heard("context")
                 context = await child.heard("context")
+                assert child.announced == [entry["id"] for entry in entries_of(path)]
+                assert len(child.announced) == WORK_ENTRIES - 1
                 child.kill()
                 assert await child.ended() == KILLED
         summary.release()
@@ -153,7 +154,7 @@ async def test_a_process_killed_in_the_middle_of_a_compaction_resumes_with_an_id
 
 @pytest.mark.parametrize("moment", ["before", "within", "after"])
 async def test_a_kill_while_a_compaction_is_written_leaves_all_of_it_or_nothing(tmp_path: Path, moment: Moment) -> None:
-    # Mutation: in `loading` take a half line for an entry; in `JsonlLog.append` write the checkpoint in a second write.
+    # Mutation: in `JsonlLog.open` leave `settle_tail` out; in `SessionWriter._append` write the entry in two writes.
     path = new_session(tmp_path)
     async with provider() as serving, launcher() as start:
         async with start.child(Task(path=str(path), url=serving.base_url, verbs=WORK[:2])) as child:
@@ -212,7 +213,7 @@ async def test_a_killed_tool_run_is_answered_once_when_the_session_goes_on(tmp_p
 
 
 async def test_a_session_is_on_the_disk_from_its_first_moment(tmp_path: Path) -> None:
-    # Mutation: write the header, or the entries, with the first answer only.
+    # Mutation: in `JsonlLog` write the header, or the entries, with the first answer only.
     path = new_session(tmp_path)
     assert path.read_bytes().count(b"\n") == 1
     held = hold(call("look", at="a"))

@@ -405,3 +405,15 @@ async def test_a_handlers_summary_that_cuts_a_turn_in_two_still_carries_its_requ
         assert outcome.summary.startswith("Amended.")
         assert "## Current request" in outcome.summary
         assert "question 2 word" in outcome.summary
+
+
+async def test_the_shipped_custom_compaction_writes_the_summary_with_its_own_prompt(tmp_path: Path) -> None:
+    # Mutation: in `summary_prompt` ignore `prompt`; in `custom_compaction` leave the instructions of `compact` out.
+    async with scene(tmp_path, filled(), summaries=[reply("Handed over.")], extensions=["custom_compaction"]) as stage:
+        await fill(stage)
+        outcome = await stage.session.compact("Mind the dates.")
+        assert (outcome.status, outcome.method) == ("applied", "handler")
+        request = stage.summary_requests[0].last_user_text
+        assert "Write handover notes" in request
+        assert "Mind the dates." in request
+        assert texts(stage.session.messages)[0].startswith("Handed over.")

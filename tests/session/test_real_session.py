@@ -136,10 +136,15 @@ async def test_it_is_compacted_before_its_first_request_where_it_does_not_fit(co
         session = AgentSession(
             Model("openai/scripted", context_window=100_000), resume=copy, client=serving.client, tools=[], cwd=CWD
         )
+        warned: list[str] = []
+        session.subscribe(lambda event: warned.append(event.text) if isinstance(event, Warning) else None)
         async with session:
             assert session.context_usage().percent > 100
             assert str(await session.prompt("go on")) == "done"
             assert pairs_ok(session.messages)
+            assert session.path != copy
+        # That it moved to a new file is said once.
+        assert [str(copy) in text and "version 1" in text for text in warned] == [True]
         chat = [request for request in serving.requests if not request.is_summary]
         assert len(chat) == 1
         assert chat[0].tokens < 100_000

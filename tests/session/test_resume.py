@@ -177,7 +177,8 @@ async def test_a_session_reopens_on_the_branch_where_it_was_left(tmp_path: Path,
         assert "two" in texts(again.session.session_manager.build_messages(again.lines("message")[3]["id"]))
 
 
-async def test_a_fork_has_the_same_context_and_leaves_its_source_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_whole", [True, False])
+async def test_a_fork_has_the_same_context_and_leaves_its_source_alone(tmp_path: Path, is_whole: bool) -> None:
     # Mutation: in `fork_from` give new ids without mapping the boundary; write into the source.
     steps = [
         *(reply(words(60, f"answer {number}")) for number in range(3)),
@@ -189,7 +190,7 @@ async def test_a_fork_has_the_same_context_and_leaves_its_source_alone(tmp_path:
             await stage.session.prompt(words(60, f"question {number}"))
         await stage.session.compact()
         before, context = stage.path.read_bytes(), stage.session.messages
-        fork = await stage.session.fork(stage.session.leaf_id)
+        fork = await stage.session.fork(None if is_whole else stage.session.leaf_id)
         assert stage.path.read_bytes() == before
         forked = AgentSession("openai/scripted", session_manager=fork, client=stage.provider.client, tools=[])
         async with forked:
@@ -205,7 +206,7 @@ async def test_a_fork_has_the_same_context_and_leaves_its_source_alone(tmp_path:
 
 
 async def test_a_resumed_session_asks_byte_for_byte_what_the_one_that_went_on_asks(tmp_path: Path) -> None:
-    # Mutation: in `decode_message` lose a field that is sent; order a batch's results by their place in the file only.
+    # Mutation: in `Projection.advance` take a compaction for something else than `build_projection` does.
     answers = [
         call("look", at="a"),
         reply(words(60, "one")),

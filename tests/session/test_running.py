@@ -36,7 +36,7 @@ from agent_session import (
 )
 from agent_session.testing import call, calls, collect, cut, fail, hang, hold, reply, stop
 from session_store import SessionManager
-from tests.session.scene import results, scene, texts
+from tests.session.scene import results, scene, texts, words
 
 
 @tool
@@ -384,3 +384,17 @@ def test_a_wrong_setting_is_refused_with_its_path_and_an_unknown_one_warns(
     (tmp_path / ".agent-session" / "settings.json").write_text('{"compaction": ')
     with pytest.raises(SettingsError, match=r"settings\.json"):
         Settings.load(tmp_path)
+
+
+async def test_a_window_nobody_knows_is_warned_of_once_and_an_overflow_still_recovers(tmp_path: Path) -> None:
+    # Mutation: in `Run._check` leave the warning out, or give it in every run.
+    steps: list[Any] = [reply(words(60, f"answer {number}")) for number in range(3)]
+    steps += [fail(400, "prompt is too long: 1200 tokens > 1000 maximum"), reply("fine")]
+    async with scene(tmp_path, steps) as stage:
+        await stage.session.set_model("openai/nobody-knows")
+        for number in range(3):
+            await stage.session.prompt(words(60, f"question {number}"))
+        assert str(await stage.session.prompt("go")) == "fine"
+        assert ["nobody-knows" in event.text for event in stage.of(Warning)] == [True]
+        assert stage.session.context_usage().window == 128_000
+        assert stage.session.context_usage().threshold < 1_000
