@@ -37,7 +37,7 @@ _NAMES: dict[str, str] = {
     "agent_session.extending.loader": "load_shipped",
     "agent_session.errors": (
         "AgentSessionError SessionBusyError SessionClosedError ToolError SettingsError MissingModelError "
-        "LimitExceededError ModelError MissingCredentialsError RateLimitError ContextOverflowError "
+        "ModelError MissingCredentialsError RateLimitError ContextOverflowError "
         "ModelRequestError CompactionError SummarizationError ContextCannotFitError ExtensionError "
         "ExtensionLoadError"
     ),

@@ -16,7 +16,7 @@ from agent_session.errors import (
     AgentSessionError as AgentSessionError, CompactionError as CompactionError,
     ContextCannotFitError as ContextCannotFitError, ContextOverflowError as ContextOverflowError,
     ExtensionError as ExtensionError, ExtensionLoadError as ExtensionLoadError,
-    LimitExceededError as LimitExceededError, MissingCredentialsError as MissingCredentialsError,
+    MissingCredentialsError as MissingCredentialsError,
     MissingModelError as MissingModelError, ModelError as ModelError, ModelRequestError as ModelRequestError,
     RateLimitError as RateLimitError, SessionBusyError as SessionBusyError, SessionClosedError as SessionClosedError,
     SettingsError as SettingsError, SummarizationError as SummarizationError, ToolError as ToolError,

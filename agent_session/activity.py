@@ -209,6 +209,13 @@ class ActivityGate:
         return min(times) if times else None
 
     async def wait_idle(self) -> None:
+        """Return when nobody has it.
+
+        Raises:
+            SessionBusyError: whoever waits is inside, and would wait for itself.
+        """
+        if self._stack and self.is_inside():
+            raise SessionBusyError(self._stack[0].kind, "a handler or tool cannot wait for its own session to be idle")
         while not self.is_idle:
             await self._idle.wait()
 

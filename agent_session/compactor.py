@@ -19,6 +19,7 @@ from agent_session.compaction.file_ops import details_of, with_current_request, 
 from agent_session.compaction.prepare import prepare_compaction, request_cut_off
 from agent_session.compaction.types import (
     KEEP_NOTHING,
+    NOTHING_STORED,
     CompactionOutcome,
     CompactionPreparation,
     CompactionRequest,
@@ -75,7 +76,7 @@ class Compactor:
                 # Here also when the caller's own task is being cancelled.
                 if outcome is None:
                     activity.begin_grace()
-                outcome = attempt.outcome or outcome or attempt.ended("aborted", why="aborted")
+                outcome = attempt.outcome or outcome or attempt.ended("aborted", why=NOTHING_STORED)
                 self.last_outcome = outcome
                 with anyio.CancelScope(shield=True):
                     await self._end(attempt, outcome)

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
+import anyio
+import anyio.from_thread
+
 from agent_session.activity import ActivityGate
 from agent_session.dispatch import Dispatcher
-from agent_session.errors import MissingModelError
+from agent_session.errors import MissingModelError, SettingsError
 from agent_session.events import QueueUpdate, Warning
 from agent_session.llm.client import ModelClient, ThinkingLevel
 from agent_session.logs import get_logger
 from agent_session.meter import ContextMeter
-from agent_session.model_state import ApiKey, ModelState
+from agent_session.model_state import ApiKey, ModelState, check_thinking_level
 from agent_session.models import Model
 from agent_session.parts import Parts
 from agent_session.queues import MessageQueue
@@ -23,6 +27,20 @@ from agent_session.request_shape import RequestShape, default_system_prompt
 from agent_session.settings import Settings
 from agent_session.tools.registry import ToolRegistry, ToolSpecifier
 from session_store import SessionManager
+
+
+def check_arguments(settings: object, extensions: object, thinking_level: str | None) -> None:
+    """What a type checker says, for programs that use none: each of these would go wrong late, or in silence.
+
+    Raises:
+        SettingsError: an argument of the wrong kind.
+    """
+    if not isinstance(settings, Settings):
+        raise SettingsError("settings", f"must be Settings(...), not {type(settings).__name__}")
+    if isinstance(extensions, str | Path) or not isinstance(extensions, Iterable):
+        raise SettingsError("extensions", f"must be a sequence, for example [setup] or ['name'], not {extensions!r}")
+    if thinking_level is not None:
+        check_thinking_level(thinking_level)
 
 
 def open_manager(manager: SessionManager | None, resume: str | Path | None, cwd: Path) -> SessionManager:
@@ -106,7 +124,16 @@ def build_parts(
         )
 
     queue = MessageQueue(queue_changed)
-    manager.on_warning = lambda text: dispatcher.report(Warning(text=text))
+    loop_thread = threading.get_ident()
+
+    def warn(text: str) -> None:
+        # The log is synced and closed in a thread; listeners are called on the event loop.
+        if threading.get_ident() == loop_thread:
+            dispatcher.report(Warning(text=text))
+        else:
+            anyio.from_thread.run_sync(dispatcher.report, Warning(text=text))
+
+    manager.on_warning = warn
     return Parts(
         cwd=cwd,
         manager=manager,

@@ -75,6 +75,10 @@ def _coalesced(last: Event, event: MessageUpdate) -> MessageUpdate | None:
     return None
 
 
+def _listener_name(listener: Listener) -> str:
+    return f"listener {getattr(listener, '__qualname__', repr(listener))}"
+
+
 class Dispatcher:
     """`safe_point` is called whenever no handler is at work any more: what handlers asked for is honoured then."""
 
@@ -90,9 +94,8 @@ class Dispatcher:
         self._at_work = 0
         self._listeners: list[Listener] = []
         self._streams: list[EventStream] = []
-        self._awaiting: list[tuple[Listener, Awaitable[Any]]] = []
+        self._awaiting: list[tuple[Listener, Event, Awaitable[Any]]] = []
         self._on_listener_error = on_listener_error
-        self._is_reporting = False
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """Call `listener` with every event; returns what takes it off again."""
@@ -169,32 +172,25 @@ class Dispatcher:
                 self._listener_failed(listener, event, error)
             else:
                 if inspect.isawaitable(result):
-                    self._awaiting.append((listener, result))
+                    self._awaiting.append((listener, event, result))
 
     async def _settle_listeners(self) -> None:
-        with anyio.CancelScope(shield=True):
-            while self._awaiting:
-                listener, result = self._awaiting.pop(0)
-                try:
-                    with anyio.fail_after(LISTENER_SECONDS):
-                        await result
-                except Exception as error:  # noqa: BLE001 - see above
-                    self._listener_failed(listener, None, error)
+        while self._awaiting:
+            listener, event, result = self._awaiting.pop(0)
+            try:
+                await self.hooks.attend(result, name=_listener_name(listener), seconds=LISTENER_SECONDS)
+            except Exception as error:  # noqa: BLE001 - see above
+                self._listener_failed(listener, event, error)
 
-    def _listener_failed(self, listener: Listener, event: Event | None, error: Exception) -> None:
-        name = getattr(listener, "__qualname__", repr(listener))
+    def _listener_failed(self, listener: Listener, event: Event, error: Exception) -> None:
         failure = ExtensionFailed(
-            owner=f"listener {name}",
-            event=event.name if event is not None else "",
+            owner=_listener_name(listener),
+            event=event.name,
             why=f"{type(error).__name__}: {error}",
             error=error,
         )
         if self._on_listener_error is not None:
             self._on_listener_error(failure)
-        # A listener that fails on the report of a failure is not reported again.
-        if not self._is_reporting:
-            self._is_reporting = True
-            try:
-                self.report(failure)
-            finally:
-                self._is_reporting = False
+        # One that fails on the report of a failure is not reported again: it would be told of that, and fail again.
+        if not isinstance(event, ExtensionFailed):
+            self.report(failure)

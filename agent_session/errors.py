@@ -6,7 +6,6 @@
     ├── ToolError                  raised by a tool: the model is told its text
     ├── SettingsError              a setting with a wrong value; `path` says which
     ├── MissingModelError          no model was given, logged or set
-    ├── LimitExceededError         a `RunLimits` ceiling was reached
     ├── ModelError                 the provider's answer was an error; `kind`, `status`, `retry_at`
     │   ├── MissingCredentialsError    no key, or one the provider refuses
     │   ├── RateLimitError             too many requests or tokens a minute
@@ -88,16 +87,6 @@ class MissingModelError(AgentSessionError):
             "no model: give AgentSession('provider/name'), set `model` in the settings, or set the "
             "environment variable AGENT_SESSION_MODEL, for example to openai/gpt-5-mini"
         )
-
-
-class LimitExceededError(AgentSessionError):
-    """A ceiling of `RunLimits` was reached; the session is idle and usable."""
-
-    def __init__(self, limit: str, allowed: float, reached: float) -> None:
-        self.limit = limit
-        self.allowed = allowed
-        self.reached = reached
-        super().__init__(f"{limit} reached {reached:g}, more than the {allowed:g} allowed for a run")
 
 
 class ModelError(AgentSessionError):

@@ -77,11 +77,13 @@ class TurnStart(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnEnd(Event):
-    """The answer and all its tool results are recorded."""
+    """The answer and all its tool results are recorded; of an aborted turn, what there was of them (`message` None:
+    nothing).
+    """
 
     name: ClassVar[str] = "turn_end"
     turn_index: int
-    message: AssistantMessage
+    message: AssistantMessage | None
     tool_results: tuple[ToolResultMessage, ...]
 
 

@@ -8,6 +8,7 @@ live in `answers`, the root in `decision`, those of a compaction in `compaction_
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Protocol, Self, TypeVar
 
@@ -316,4 +317,8 @@ class Hooks(Protocol):
 
     async def notify(self, event: Event) -> None:
         """Call the handlers of a notification; shielded, each with its time limit, never raises."""
+        ...
+
+    async def attend(self, work: Awaitable[object], *, name: str, seconds: float) -> None:
+        """Wait for what somebody returned who is no handler: shielded as `notify` is. Raises what it raises."""
         ...

@@ -8,17 +8,24 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable
-from typing import TypeAlias
+from typing import TypeAlias, get_args
 
 import anyio.to_thread
 
 from agent_session.catalogue import completed
+from agent_session.errors import SettingsError
 from agent_session.llm.client import ModelClient, ThinkingLevel
 from agent_session.llm.select import client_for
 from agent_session.models import Model
 from session_store import SessionManager
 
 ApiKey: TypeAlias = str | Callable[[], str | Awaitable[str | None] | None]
+
+
+def check_thinking_level(level: str) -> None:
+    """Raises: SettingsError, the level is none that there is."""
+    if level not in get_args(ThinkingLevel):
+        raise SettingsError("thinking_level", f"{level!r} is none of {', '.join(get_args(ThinkingLevel))}")
 
 
 class ModelState:
@@ -68,6 +75,8 @@ class ModelState:
         return await anyio.to_thread.run_sync(completed, model)
 
     def think(self, level: ThinkingLevel) -> None:
+        """Raises: SettingsError, see `check_thinking_level`."""
+        check_thinking_level(level)
         self._thinking_level = level
 
     def learn_limit(self, limit: int | None) -> None:

@@ -148,6 +148,23 @@ class OwnedTasks:
             if not task.done():
                 task.cancel()
 
+    async def finish(self, work: Coroutine[Any, Any, T], *, name: str, on_cancel: Callable[[], None]) -> T:
+        """The result of `work`, which runs to its end whatever cancels the caller, an asyncio cancellation included.
+
+        That is delivered at the caller's next await; `on_cancel` is called when it comes.
+        """
+        shield = Shield(lambda: None)
+        task = self._start(work, name)
+        while not task.done():
+            try:
+                with anyio.CancelScope(shield=True):
+                    await asyncio.wait((task,))
+            except anyio.get_cancelled_exc_class():  # noqa: ASYNC103 - held off, not lost: `give_back` returns it
+                shield.note_cancellation()
+                on_cancel()
+        shield.give_back()
+        return task.result()
+
     async def cancel_all(self, *, within: float = GRACE_SECONDS) -> tuple[str, ...]:
         """Cancel every task but the caller's own and wait for them, at most `within` seconds.
 

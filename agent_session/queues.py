@@ -70,9 +70,20 @@ class MessageQueue:
                 self._lanes[item.lane].insert(0, item)
 
     def clear(self) -> list[str]:
-        """Take everything out and hand it back. What is on its way into the log stays there."""
-        texts = [item.text for items in self._lanes.values() for item in items]
-        if texts:
+        """Take everything out and hand back the texts. What is on its way into the log stays there."""
+        return [item.text for item in self.withdraw()]
+
+    def withdraw(self) -> list[Queued]:
+        """`clear` for who may have to `reinstate` it."""
+        items = [item for lane in self._lanes.values() for item in lane]
+        if items:
             self._lanes = {"steer": [], "follow_up": [], "next_turn": []}
             self._on_change()
-        return texts
+        return items
+
+    def reinstate(self, items: list[Queued]) -> None:
+        """Put back, in front and in order, what was withdrawn and could not be handed to anybody."""
+        for item in reversed(items):
+            self._lanes[item.lane].insert(0, item)
+        if items:
+            self._on_change()

@@ -70,14 +70,14 @@ class Recorder:
         self, message: Message, *, result: ToolResultEvent | None = None, on_stored: Callable[[], None] | None = None
     ) -> MessageEntry:
         """Append without asking: for what must be kept although the run was cancelled. Then tell."""
-        paid = self._pay()
+        self._pay()
         entry = self.manager.append_message(message)
         if on_stored is not None:
             on_stored()
         events: list[Event] = [MessageEnd(message=entry.message, entry=entry)]
         if result is not None:
             events.append(replace(result, entry=entry))
-        await self.announce(*paid, (entry, tuple(events)))
+        await self.announce((entry, tuple(events)))
         return entry
 
     async def answer_open_calls(self) -> None:
@@ -97,16 +97,16 @@ class Recorder:
 
     async def append(self, append: Callable[[SessionManager], Entry]) -> Entry:
         """Any other entry: `append` calls one verb of the manager. Then tell."""
-        paid = self._pay()
+        self._pay()
         entry = append(self.manager)
-        await self.announce(*paid, (entry, ()))
+        await self.announce((entry, ()))
         return entry
 
     def append_now(self, append: Callable[[SessionManager], Entry]) -> Entry:
         """The same for a caller that cannot await: told with the next entry, or by `announce()`."""
-        paid = self._pay()
+        self._pay()
         entry = append(self.manager)
-        self._untold.extend([*paid, (entry, ())])
+        self._untold.append((entry, ()))
         self._is_unsynced = True
         return entry
 
@@ -121,9 +121,9 @@ class Recorder:
         Raises:
             InvalidBoundaryError: the boundary is no longer one on this branch; nothing was appended.
         """
-        paid = self._pay()
+        self._pay()
         stored, stored_edits = self.manager.append_compaction_entry(entry, edits, active_tools=active_tools)
-        untold: list[tuple[Entry, tuple[Event, ...]]] = [*paid, *((edit, ()) for edit in stored_edits), (stored, ())]
+        untold: list[tuple[Entry, tuple[Event, ...]]] = [*((edit, ()) for edit in stored_edits), (stored, ())]
         self._is_unsynced = True
         return stored, stored_edits, untold
 
@@ -175,10 +175,11 @@ class Recorder:
         """By model, not yet in the log but already in the totals."""
         return dict(self._owed)
 
-    def _pay(self) -> list[tuple[Entry, tuple[Event, ...]]]:
-        owed, self._owed = self._owed, {}
-        paid: list[tuple[Entry, tuple[Event, ...]]] = []
-        for model, usage in owed.items():
+    def _pay(self) -> None:
+        """Write what is owed. Told with the next entry that is told, also where the entry it goes before is refused."""
+        for model, usage in self.owed.items():
             provider, _, name = model.partition("/")
-            paid.append((self.manager.append_usage("compaction", provider, name, usage), ()))
-        return paid
+            entry = self.manager.append_usage("compaction", provider, name, usage)
+            del self._owed[model]
+            self._untold.append((entry, ()))
+            self._is_unsynced = True

@@ -32,10 +32,10 @@ from agent_session.parts import Parts
 from agent_session.prompting import open_run
 from agent_session.queues import Lane
 from agent_session.recovery import judge, length_overflow
-from agent_session.tool_execution import run_calls
+from agent_session.tool_execution import recorded_results, run_calls
 from agent_session.turn import Answer, ask_model
 from session_store.ids import new_id
-from session_store.messages import AssistantMessage, Message, UserMessage
+from session_store.messages import AssistantMessage, Message, ToolResultMessage, UserMessage
 
 
 class Run:
@@ -50,6 +50,8 @@ class Run:
         self._recorded: list[Message] = []
         self._is_agent_running = False
         self._turns = 0
+        self._open_turn: int | None = None
+        self._turn_begins = 0  # in `_recorded`
         self._compactions = 0
         self._recoveries_left = 0
         self._is_window_exceeded = False
@@ -72,10 +74,10 @@ class Run:
             await parts.recorder.append(change)  # type: ignore[arg-type]
         await parts.recorder.answer_open_calls()
         self._recoveries_left = parts.settings().compaction.overflow_recoveries
-        await self._agent_run(opening)
+        await self._agent_run(opening, is_prompted=prompt is not None)
         # What was queued while the last compaction was made gets its answer in the same prompt.
         while self.error is None and parts.queue.starts_a_run:
-            await self._agent_run(())
+            await self._agent_run((), is_prompted=False)
 
     def end_logging(self, *, is_aborted: bool) -> None:
         self._parts.log = self._session_log
@@ -83,23 +85,36 @@ class Run:
 
     async def end_agent_run(self, *, will_retry: bool = False) -> None:
         """Tell the end of an agent run that was begun; for the ways out that did not."""
+        await self._end_turn()
         if self._is_agent_running:
             self._is_agent_running = False
             recorded, self._recorded = tuple(self._recorded), []
             await self._parts.dispatcher.notify(AgentEnd(messages=recorded, will_retry=will_retry))
 
+    async def _end_turn(self) -> None:
+        """Tell the end of a turn that was begun, with what it recorded."""
+        if self._open_turn is not None:
+            index, self._open_turn = self._open_turn, None
+            recorded = self._recorded[self._turn_begins :]
+            answers = [message for message in recorded if isinstance(message, AssistantMessage)]
+            results = tuple(message for message in recorded if isinstance(message, ToolResultMessage))
+            await self._parts.dispatcher.notify(
+                TurnEnd(turn_index=index, message=answers[-1] if answers else None, tool_results=results)
+            )
+
     # Agent runs ---------------------------------------------------------------------------------
 
-    async def _agent_run(self, opening: Sequence[Message]) -> None:
+    async def _agent_run(self, opening: Sequence[Message], *, is_prompted: bool) -> None:
         """From `agent_start` to `agent_end` and the compaction after it, again after a recovered overflow."""
         await self._start_agent(is_retry=False)
+        # Where the queue started this run: something must be said before the model is asked.
+        if not is_prompted and not (await self._deliver("steer") or await self._deliver("follow_up", limit=1)):
+            await self.end_agent_run()  # it was taken back meanwhile
+            return
         for message in opening:
             await self._record(message)
-        if opening:
+        if is_prompted:
             await self._deliver("next_turn")
-        elif not await self._deliver("steer"):
-            # The queue started this run: something must be said before the model is asked.
-            await self._deliver("follow_up", limit=1)
         while True:
             failed = await self._until_stopped()
             if failed is None:
@@ -127,17 +142,21 @@ class Run:
             index = self._turns
             self._turns += 1
             parts.log = self._log.bind(turn=index)
+            self._open_turn, self._turn_begins = index, len(self._recorded)
             await parts.dispatcher.notify(TurnStart(turn_index=index))
             answer = await self._ask_until_answered(index)
             verdict = judge(answer.message, answer.error, self._window)
             if verdict in ("failed", "overflow"):
-                await parts.dispatcher.notify(TurnEnd(turn_index=index, message=answer.message, tool_results=()))
+                await self._end_turn()
                 return answer
             self._recoveries_left = parts.settings().compaction.overflow_recoveries
             self._is_window_exceeded = verdict == "exceeded"
-            batch = await run_calls(parts, answer.message)
-            self._recorded.extend(batch.results)
-            await parts.dispatcher.notify(TurnEnd(turn_index=index, message=answer.message, tool_results=batch.results))
+            try:
+                batch = await run_calls(parts, answer.message)
+            finally:
+                # In call order; those that were recorded before an abort as well.
+                self._recorded.extend(recorded_results(parts, answer.entry.id))
+            await self._end_turn()
             parts.log.info("turn.end", stop_reason=answer.message.stop_reason, calls=len(batch.results))
             is_steered = await self._deliver("steer")
             if is_steered or (batch.results and not batch.is_final):
@@ -151,12 +170,14 @@ class Run:
         """One turn's answer, with the retries that transient failures get."""
         parts, attempt = self._parts, 0
         retry = parts.settings().retry
+        why_not: str | None = "aborted"
         try:
             while True:
                 answer = await self._ask(index)
                 self.last = answer.message
                 self._recorded.append(answer.message)
                 error = answer.error
+                why_not = str(error) if error is not None else None
                 if error is None:
                     break
                 self._note_limit(error)
@@ -169,13 +190,13 @@ class Run:
                 await parts.dispatcher.notify(
                     RetryStart(attempt=attempt, max_retries=retry.max_retries, delay=delay, error=str(error))
                 )
+                why_not = "aborted"
                 await anyio.sleep(delay)
         finally:
             self.is_retrying = False
-        if attempt:
-            await parts.dispatcher.notify(
-                RetryEnd(success=error is None, attempt=attempt, error=str(error) if error else None)
-            )
+            if attempt:
+                with anyio.CancelScope(shield=True):
+                    await parts.dispatcher.notify(RetryEnd(success=why_not is None, attempt=attempt, error=why_not))
         return answer
 
     async def _ask(self, index: int) -> Answer:
@@ -183,9 +204,10 @@ class Run:
             return await ask_model(self._parts, index)
         except anyio.get_cancelled_exc_class():
             newest = self._parts.manager.projection.messages[-1:]
-            if newest and isinstance(newest[0].message, AssistantMessage) and newest[0].message.is_failed:
-                self.last = newest[0].message
-                self._recorded.append(self.last)
+            message = newest[0].message if newest else None
+            if isinstance(message, AssistantMessage) and message.is_failed and message is not self.last:
+                self.last = message
+                self._recorded.append(message)
             raise
 
     async def _record(self, message: Message) -> None:
@@ -226,7 +248,11 @@ class Run:
         parts = self._parts
         if parts.compaction_asks:
             ask = parts.compaction_asks.pop(0)
-            ask.resolve(await self._compactor.run(ask.request))
+            try:
+                await self._compactor.run(ask.request)
+            finally:
+                # Also where the whole run is cancelled: somebody waits for it.
+                ask.resolve(self._compactor.last_outcome)
         settings = parts.settings().compaction
         if not settings.enabled:
             return

@@ -40,6 +40,7 @@ class RunHandle:
 
     def steer(self, text: str, *, images: Sequence[ImageContent] = ()) -> None:
         """Say something before the run's next request."""
+        self._core.check_open()
         self._core.parts.queue.put("steer", user_message(text, images))
         self._core.wake()
 

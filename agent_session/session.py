@@ -45,8 +45,10 @@ class AgentSession:
 
     `async with AgentSession(...) as session`, or `await start()` and `await close()`; the first verb starts it.
     Without `session_manager` and `resume` it writes a new file in the default folder.
+    `session.on(event, handler)`, or as a decorator, lets code decide; `subscribe` only tells.
 
     Raises:
+        SettingsError: an argument of the wrong kind.
         MissingModelError: on the first use, when neither `model`, the log, the settings nor
             `AGENT_SESSION_MODEL` name a model.
         SessionStoreError: on the first use, when the log cannot be opened.
@@ -178,7 +180,11 @@ class AgentSession:
         return await self._core.abort()
 
     async def wait_for_idle(self) -> None:
-        """Return when nothing runs, runs started by the queue included."""
+        """Return when nothing runs, runs started by the queue included.
+
+        Raises:
+            SessionBusyError: called from inside a handler or tool of this session, which is what runs.
+        """
         if self._core.opened is not None and self._parts.queue.starts_a_run:
             await self._core.start()
         await self._gate.wait_idle()
@@ -252,7 +258,11 @@ class AgentSession:
             await self._dispatcher.notify(ModelSelect(model=chosen.id, previous=previous.id))
 
     async def set_thinking_level(self, level: ThinkingLevel) -> None:
-        """Think this hard from the next request on: off, minimal, low, medium, high, xhigh or max."""
+        """Think this hard from the next request on: off, minimal, low, medium, high, xhigh or max.
+
+        Raises:
+            SettingsError: there is no such level.
+        """
         self._core.check_open()
         await self._core.start()
         parts = self._parts
@@ -295,11 +305,7 @@ class AgentSession:
             EntryNotFoundError: no such entry.
             AgentSessionError: an extension vetoed it.
         """
-        self._core.check_open()
-        with self._gate.hold(self._gate.claim("tree")) as activity, activity.scope:
-            await self._core.start()
-            return await TreeMoves(self._parts).navigate(entry_id, summarize=summarize, instructions=instructions)
-        return None
+        return await self._core.navigate(entry_id, summarize=summarize, instructions=instructions)
 
     async def fork(self, entry_id: str | None = None) -> SessionManager:
         """A new session with the path to `entry_id` (None: with everything); this one stays as it is."""

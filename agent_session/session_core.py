@@ -6,6 +6,7 @@ the caller's own cancellation included. Nothing waits for somebody: when the gat
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -14,9 +15,10 @@ import anyio
 import anyio.to_thread
 
 from agent_session.activity import Activity, ActivityGate
-from agent_session.compaction.types import CompactionOutcome, CompactionRequest
+from agent_session.branching import TreeMoves
+from agent_session.compaction.types import NOTHING_STORED, CompactionOutcome, CompactionRequest
 from agent_session.compactor import Compactor
-from agent_session.composition import build_parts, open_manager
+from agent_session.composition import build_parts, check_arguments, open_manager
 from agent_session.dispatch import Dispatcher, Listener
 from agent_session.errors import CompactionError, SessionBusyError, SessionClosedError
 from agent_session.events import AgentSettled, MessageUpdate, SessionShutdown, SessionStart, Warning
@@ -25,6 +27,7 @@ from agent_session.extending.loader import Source
 from agent_session.llm.client import TextDelta
 from agent_session.owned_tasks import OwnedTasks
 from agent_session.parts import CompactionAsk, Parts
+from agent_session.queues import Queued
 from agent_session.run import Run
 from agent_session.session_view import RuntimeView
 from agent_session.settings import Settings
@@ -35,7 +38,11 @@ IfBusy: TypeAlias = Literal["raise", "wait", "steer", "follow_up"]
 
 
 class SessionCore:
-    """`options` are `build_parts`'s own. The log is opened on first use of `parts`."""
+    """`options` are `build_parts`'s own. The log is opened on first use of `parts`.
+
+    Raises:
+        SettingsError: see `check_arguments`.
+    """
 
     def __init__(
         self,
@@ -47,6 +54,7 @@ class SessionCore:
         cwd: Path,
         options: dict[str, Any],
     ) -> None:
+        check_arguments(settings, sources, options["thinking_level"])
         self.settings = settings
         self.cwd = cwd
         self._given_manager = manager
@@ -103,6 +111,9 @@ class SessionCore:
             is_resumed = self.parts.manager.leaf_id is not None
             await self.parts.models.complete()
             await self.extensions.load_all(self._sources)
+            if self.is_closed:
+                self.extensions.end("the session was closed")
+                raise SessionClosedError
             self.is_started = True
             await self.dispatcher.notify(SessionStart(reason="resume" if is_resumed else "startup"))
         self.wake()
@@ -121,24 +132,28 @@ class SessionCore:
         if self.gate.is_inside():
             raise SessionBusyError("close", "a handler cannot close its own session; ctx.abort() ends the run")
         self.is_closed = True
+        return await self.owned.finish(self._close(), name="closing", on_cancel=lambda: None)
+
+    async def _close(self) -> list[str]:
         returned: list[str] = []
-        with anyio.CancelScope(shield=True):
-            while not self.gate.is_idle:
-                returned += await self.abort()
-            if self.opened is None:
-                if self._given_manager is not None:
-                    self._given_manager.close()
-                return returned
-            returned += self.opened.queue.clear()
-            if self.is_started:
-                await self.dispatcher.notify(SessionShutdown(reason="close"))
-            self.extensions.end("the session was closed")
-            await self.owned.cancel_all()
-            self.dispatcher.close_streams()
-            try:
-                await anyio.to_thread.run_sync(self.opened.manager.close)
-            finally:
-                await self.opened.models.aclose()
+        while not self.gate.is_idle:
+            returned += await self.abort()
+        if self.opened is None:
+            if self._given_manager is not None:
+                self._given_manager.close()
+            return returned
+        returned += self.opened.queue.clear()
+        if self.is_started:
+            await self.dispatcher.notify(SessionShutdown(reason="close"))
+        if self.opened.recorder.has_untold:
+            await self.opened.recorder.announce()
+        self.extensions.end("the session was closed")
+        await self.owned.cancel_all()
+        self.dispatcher.close_streams()
+        try:
+            await anyio.to_thread.run_sync(self.opened.manager.close)
+        finally:
+            await self.opened.models.aclose()
         return returned
 
     async def abort(self) -> list[str]:
@@ -147,16 +162,22 @@ class SessionCore:
         From inside a handler or tool it is a request that the run honours at its next safe point.
         """
         self._drop_asks()
-        returned = self._clear_queue()
+        withdrawn = self._withdraw_queue()
         activity = self.gate.current
         if activity is not None and self.gate.is_inside():
             self.request_abort()
         elif activity is not None:
             activity.abort()
-            await activity.ended.wait()
+            try:
+                await activity.ended.wait()
+            except BaseException:
+                # Nobody gets what this call was to return.
+                if self.opened is not None:
+                    self.opened.queue.reinstate(withdrawn)
+                raise
             # What was on its way into the log when the run ended is back in the queue, in front of the rest.
-            returned = self._clear_queue() + returned
-        return returned
+            withdrawn = self._withdraw_queue() + withdrawn
+        return [item.text for item in withdrawn]
 
     # Verbs ------------------------------------------------------------------------------------------
 
@@ -185,7 +206,8 @@ class SessionCore:
         if self.gate.is_claimed_for("tree"):
             raise SessionBusyError("tree", "its tree is moving; wait for it with wait_for_idle(), or abort()")
         outcome: CompactionOutcome | None = None
-        if not interrupt and not self.gate.is_idle:
+        while not interrupt and not self.gate.is_idle and outcome is None:
+            # Whoever had the gate may have ended without it, and the next in line must not be interrupted either.
             outcome = await self._ask_for_compaction(request)
         if outcome is None:
             outcome = await self._compact_in_turn(request)
@@ -197,6 +219,16 @@ class SessionCore:
             error.outcome = outcome
             raise error
         return outcome
+
+    async def navigate(self, entry_id: str, *, summarize: bool, instructions: str | None) -> str | None:
+        self.check_open()
+        try:
+            with self.gate.hold(self.gate.claim("tree")) as activity, activity.scope:
+                await self.start()
+                return await TreeMoves(self.parts).navigate(entry_id, summarize=summarize, instructions=instructions)
+            return None
+        finally:
+            self.wake()
 
     def check_open(self) -> None:
         if self.is_closed:
@@ -223,14 +255,18 @@ class SessionCore:
                     is_aborted = False
                     raise
                 finally:
-                    with anyio.CancelScope(shield=True):
-                        settled = await self._settle(activity, run, is_aborted)
+                    settled = await self.owned.finish(
+                        self._settle(activity, run, is_aborted), name="settling", on_cancel=activity.begin_grace
+                    )
         finally:
             if unsubscribe is not None:
                 unsubscribe()
             if settled is not None:
-                with anyio.CancelScope(shield=True):
+                # The gate is left, and with it its grace: what an aborted run still waits for ends here.
+                with anyio.CancelScope(shield=True, deadline=activity.grace_until or math.inf):
                     await self.dispatcher.tell(settled)
+            # After an error the queue waits for the next prompt; who asked for a compaction is waiting for it now.
+            self._drop_asks() if is_aborted else self._serve_asks()
         assert run is not None or is_aborted
         if run is None:
             return None
@@ -279,7 +315,7 @@ class SessionCore:
             self.wake()
         if outcome is None and compactor is not None:
             outcome = compactor.last_outcome
-        return outcome or CompactionOutcome(status="aborted", reason=request.reason, why="aborted")
+        return outcome or CompactionOutcome(status="aborted", reason=request.reason, why=NOTHING_STORED)
 
     async def _ask_for_compaction(self, request: CompactionRequest) -> CompactionOutcome | None:
         """Leave the request for the run; None when the run ended without it."""
@@ -291,6 +327,14 @@ class SessionCore:
             if ask in self.parts.compaction_asks:
                 self.parts.compaction_asks.remove(ask)
         return ask.outcome
+
+    def _serve_asks(self) -> bool:
+        """On an idle session, start the first compaction that was asked for; False where there is nothing to start."""
+        if self.opened is None or self.is_closed or not self.gate.is_idle or not self.opened.compaction_asks:
+            return False
+        ask = self.opened.compaction_asks.pop(0)
+        self.owned.spawn(self._serve(self.gate.claim("compaction"), ask), name="compaction")
+        return True
 
     async def _serve(self, activity: Activity, ask: CompactionAsk) -> None:
         outcome: CompactionOutcome | None = None
@@ -308,9 +352,9 @@ class SessionCore:
         else:
             self.gate.current.abort()
 
-    def _clear_queue(self) -> list[str]:
+    def _withdraw_queue(self) -> list[Queued]:
         # Something may run, and is to be ended, before the log is open.
-        return self.opened.queue.clear() if self.opened is not None else []
+        return self.opened.queue.withdraw() if self.opened is not None else []
 
     def _drop_asks(self) -> None:
         if self.opened is not None:
@@ -326,12 +370,9 @@ class SessionCore:
             # Starting ends with waking. Where it is under way already, this one finds nothing left to do.
             self.owned.spawn(self.start(), name="start")
             return
-        if not self.gate.is_idle or self.gate.waiting:
+        if not self.gate.is_idle or self._serve_asks():
             return
-        if self.opened.compaction_asks:
-            ask = self.opened.compaction_asks.pop(0)
-            self.owned.spawn(self._serve(self.gate.claim("compaction"), ask), name="compaction")
-        elif self.opened.queue.starts_a_run:
+        if self.opened.queue.starts_a_run:
             self.owned.spawn(self.hold_run(self.gate.claim("run"), None), name="queued run")
         elif self.opened.recorder.has_untold:
             self.owned.spawn(self.opened.recorder.announce(), name="announcement")

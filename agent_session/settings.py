@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails
 
 from agent_session.errors import SettingsError
 from agent_session.models import Model
@@ -121,7 +122,7 @@ class Settings(_Section):
             return type(self).model_validate(merged)
         except ValidationError as error:
             problem = error.errors()[0]
-            raise SettingsError(".".join(map(str, problem["loc"])), problem["msg"]) from None
+            raise SettingsError(".".join(map(str, problem["loc"])), _why(problem)) from None
 
     @classmethod
     def load(cls, cwd: str | Path, *, is_trusted: bool = False) -> Settings:
@@ -143,6 +144,17 @@ class Settings(_Section):
 
 _PREFIX = "AGENT_SESSION_"
 _NOT_SETTINGS = ("AGENT_SESSION_DIR", "AGENT_SESSION_LOG")
+
+
+def _why(problem: ErrorDetails) -> str:
+    if problem["type"] != "extra_forbidden":
+        return problem["msg"]
+    *sections, _ = problem["loc"]
+    model: Any = Settings
+    for section in sections:
+        model = model.model_fields[section].annotation if section in getattr(model, "model_fields", ()) else None
+    known = getattr(model, "model_fields", CompactionOverride.model_fields)
+    return f"there is no such setting; known are: {', '.join(known)}"
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -30,7 +30,8 @@ class SessionStats:
         where = f", {self.path}" if self.path is not None else ""
         return (
             f"session {self.name or self.session_id}: {self.context_messages} messages in the context; spent "
-            f"{self.total} in {self.total.requests} requests, of it compaction {self.compaction}{where}"
+            f"{self.total} in {self.total.requests} {'request' if self.total.requests == 1 else 'requests'}, of it "
+            f"compaction {self.compaction}{where}"
         )
 
 

@@ -110,19 +110,23 @@ async def _run(parts: Parts, item: _Prepared) -> tuple[ToolResultMessage, bool]:
     call, notify = item.call, parts.dispatcher.notify
     await notify(ToolExecutionStart(call_id=call.id, tool_name=call.name, arguments=item.arguments))
     started = time.monotonic()
-    if item.refusal is not None:
-        result = ToolResult(item.refusal, is_error=True)
-    else:
-        result = await _execute(parts, item)
-    await notify(
-        ToolExecutionEnd(
-            call_id=call.id,
-            tool_name=call.name,
-            content=result.blocks,
-            is_error=result.is_error,
-            duration=time.monotonic() - started,
-        )
-    )
+    result = ToolResult("interrupted", is_error=True)
+    try:
+        if item.refusal is not None:
+            result = ToolResult(item.refusal, is_error=True)
+        else:
+            result = await _execute(parts, item)
+    finally:
+        with anyio.CancelScope(shield=True):
+            await notify(
+                ToolExecutionEnd(
+                    call_id=call.id,
+                    tool_name=call.name,
+                    content=result.blocks,
+                    is_error=result.is_error,
+                    duration=time.monotonic() - started,
+                )
+            )
     return await _record(parts, item, result), result.terminate
 
 
@@ -183,6 +187,17 @@ def _message(event: ToolResultEvent) -> ToolResultMessage:
         is_error=event.is_error,
         timestamp=now_ms(),
     )
+
+
+def recorded_results(parts: Parts, answer_id: str) -> tuple[ToolResultMessage, ...]:
+    """The recorded results of the answer that is this entry, in call order; fewer than its calls after an abort."""
+    results: dict[str, ToolResultMessage] = {}
+    for item in reversed(parts.manager.projection.messages):
+        if isinstance(item.message, ToolResultMessage):
+            results[item.message.tool_call_id] = item.message
+        elif item.entry.id == answer_id and isinstance(item.message, AssistantMessage):
+            return tuple(results[call.id] for call in item.message.tool_calls if call.id in results)
+    return ()
 
 
 def _is_recorded(parts: Parts, call_id: str) -> bool:

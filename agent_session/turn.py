@@ -6,13 +6,13 @@ was aborted. Overflows and errors are values here; what to do about them is `run
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import anyio
 
 from agent_session.compaction.trigger import clamp_output_tokens
 from agent_session.errors import ContextOverflowError, ModelError, ModelRequestError
-from agent_session.events import MessageStart, MessageUpdate, Warning
+from agent_session.events import MessageDiscarded, MessageStart, MessageUpdate, Warning
 from agent_session.hooks import BeforeRequest, Context
 from agent_session.llm.builder import MessageBuilder
 from agent_session.llm.client import Finish, ModelRequest, PreparedRequest, ResponseId, UsageReport
@@ -21,6 +21,8 @@ from agent_session.llm.overflow import is_overflow_finish
 from agent_session.parts import Parts
 from session_store.entries import MessageEntry
 from session_store.messages import AssistantMessage
+
+_ABORTED = "the run was aborted"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,10 +66,12 @@ async def ask_model(parts: Parts, turn_index: int) -> Answer:
     except ModelError as refused:
         error = refused
     except anyio.get_cancelled_exc_class():
-        partial = builder.message("aborted", "the run was aborted")
-        if partial.content:
-            with anyio.CancelScope(shield=True):
+        partial = builder.message("aborted", _ABORTED)
+        with anyio.CancelScope(shield=True):
+            if partial.content:
                 await parts.recorder.store(partial)
+            else:
+                await parts.dispatcher.notify(MessageDiscarded(reason=_ABORTED))
         raise
     except Exception as failure:
         # A client of somebody else's that raises what it should not: the attempt is recorded all the same.
@@ -76,7 +80,7 @@ async def ask_model(parts: Parts, turn_index: int) -> Answer:
         error.__cause__ = failure
     if error is not None:
         failed = builder.message("error", str(error))
-        entry = await parts.recorder.record(failed)
+        entry = await _recorded(parts, failed)
         message = entry.message
         assert isinstance(message, AssistantMessage)
         error.message = message
@@ -86,10 +90,24 @@ async def ask_model(parts: Parts, turn_index: int) -> Answer:
         await parts.dispatcher.notify(
             Warning(text=f"{request.model.id} stopped with {finish.raw!r}, a reason nobody here knows: the turn ends")
         )
-    entry = await parts.recorder.record(builder.message(finish.stop_reason))
+    entry = await _recorded(parts, builder.message(finish.stop_reason))
     message = entry.message
     assert isinstance(message, AssistantMessage)
     return Answer(message=message, entry=entry)
+
+
+async def _recorded(parts: Parts, message: AssistantMessage) -> MessageEntry:
+    """The answer in the log, also where an abort cuts the handlers of `message_end` off: it was paid for."""
+    stored: list[bool] = []
+    try:
+        return await parts.recorder.record(message, on_stored=lambda: stored.append(True))
+    except anyio.get_cancelled_exc_class():
+        if not stored:
+            # Aborted, so that what a handler had no time to change is never sent.
+            kept = message if message.is_failed else replace(message, stop_reason="aborted", error_message=_ABORTED)
+            with anyio.CancelScope(shield=True):
+                await parts.recorder.store(kept)
+        raise
 
 
 async def _build_request(parts: Parts) -> ModelRequest:

@@ -78,7 +78,8 @@ def find(id_or_path: str, root: Path) -> Path:
     renamed = [info.path for info in list_all(root) if info.id == id_or_path] if not beginning else []
     found = beginning or renamed
     if len(found) != 1:
-        raise SessionNotFoundError(id_or_path, where=root)
+        why = f"{len(found)} ids begin so" if found else None
+        raise SessionNotFoundError(id_or_path, where=root, why=why)
     return found[0]
 
 

@@ -25,13 +25,15 @@ class SessionStoreError(Exception):
 
 
 class SessionNotFoundError(SessionStoreError):
-    """No session under that path or id."""
+    """No session under that path or id. `where` is the folder that was searched, `why` what is there instead."""
 
-    def __init__(self, what: str, *, where: Path | None = None) -> None:
+    def __init__(self, what: str, *, where: Path | None = None, why: str | None = None) -> None:
         self.what = what
         self.where = where
+        self.why = why
         place = f" in {where}" if where is not None else ""
-        super().__init__(f"no session {what!r}{place}; `SessionManager.list(cwd)` names the ones there are")
+        reason = f": {why}" if why is not None else ""
+        super().__init__(f"no session {what!r}{place}{reason}; `SessionManager.list(cwd)` names the ones there are")
 
 
 class UnsupportedVersionError(SessionStoreError):
@@ -99,8 +101,8 @@ class SessionLockedError(SessionStoreError):
         if owner:
             who = f"process {owner.get('pid', '?')} on {owner.get('host', '?')}, since {owner.get('since', '?')}"
         super().__init__(
-            f"{path}: locked by {who}; close it there, or open it with read_only=True, or fork it with "
-            f"SessionManager.fork_from(path)"
+            f"{path}: locked by {who}; close it there, or read it with "
+            "SessionManager.open(path, read_only=True), or fork it with SessionManager.fork_from(path)"
         )
 
 

@@ -64,7 +64,7 @@ def find_header(lines: Iterable[bytes], path: Path) -> FoundHeader:
             )
         first_entry = first_entry or data
     if first_entry is None:
-        raise SessionNotFoundError(str(path))
+        raise SessionNotFoundError(str(path), why="the file holds neither a session's header nor an entry")
     version = CURRENT_VERSION if isinstance(first_entry.get("id"), str) else 1
     return FoundHeader(header=SessionHeader(id=id_in_name(path), timestamp="", cwd=""), version=version, end=0)
 

@@ -60,6 +60,8 @@ class UsageSum:
 
     @override
     def __str__(self) -> str:
+        if self.has_unknown_cost and not self.cost:
+            return f"{self.total_tokens:,} tokens, cost unknown"
         digits = 2 if self.cost >= 0.01 or not self.cost else 4
         return f"{self.total_tokens:,} tokens, ${self.cost:.{digits}f}{'+' if self.has_unknown_cost else ''}"
 

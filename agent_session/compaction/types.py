@@ -18,6 +18,9 @@ SkipReason: TypeAlias = Literal["too_little", "nothing_new"]
 KEEP_NOTHING: Final = ""
 """A handler's `first_kept_entry_id` that keeps nothing verbatim: the summary stands alone."""
 
+NOTHING_STORED: Final = "nothing was stored"
+"""Why an aborted compaction came to nothing: there is no more to say of it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileOps:

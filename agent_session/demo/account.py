@@ -147,7 +147,7 @@ class Account:
 
     def _note_what_followed(self, turn: TurnEnd) -> None:
         """What comes next tells a step between two others from the last one, and a recovery from a refusal."""
-        if not self.rows or turn.message.is_failed:
+        if not self.rows or (turn.message is None or turn.message.is_failed):
             return
         last = self.rows[-1]
         if last.moment == "refused for size":

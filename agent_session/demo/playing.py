@@ -36,10 +36,12 @@ def play(folder: Path) -> int:
         return 1
     broken = broken_promises(evidence)
     screen.table(evidence.rows, evidence.stored)
+    screen.heading("What was promised")
     for promise in PROMISES:
         is_kept = promise.sentence not in broken
         screen.line("kept" if is_kept else "BROKEN", promise.sentence, style="" if is_kept else "red")
     screen.line("took", f"{monotonic() - started:.1f} s")
+    screen.heading("Left for looking at")
     screen.path("project", folder / "project")
     screen.path("session", path)
     if broken:

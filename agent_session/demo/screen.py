@@ -71,6 +71,11 @@ class Screen:
         self.console.print()
         self.console.rule(Text(f"{number}. {title}", style="bold"), characters="-", align="left", style="dim")
 
+    def heading(self, text: str) -> None:
+        """A heading at the end, where the acts are over."""
+        self.console.print()
+        self.console.print(Text(text, style="bold"))
+
     def line(self, label: str, text: str, *, style: str = "") -> None:
         """One labelled line; on a terminal a long one goes on below its own beginning."""
         self._flow.end()
@@ -110,13 +115,13 @@ class Screen:
 
     def table(self, rows: Iterable[Row], stored: Sequence[str]) -> None:
         """Every compaction: what set it off, what came of it, and the entry's id where it is in the file."""
-        gap = 2 if self.console.width >= 100 else 1
+        gap, space = (2, " ") if self.console.width >= 100 else (1, "\n")
         table = Table(box=None, padding=(0, gap, 0, 0), pad_edge=False, header_style="bold")
         for heading in ("act", "when", "reason", "method", "outcome"):
             table.add_column(heading, no_wrap=True)
-        for heading in ("tokens before", "tokens after", "entries"):
+        for heading in (f"tokens{space}before", f"tokens{space}after", "entries"):
             table.add_column(heading, justify="right")
-        table.add_column("log entry", overflow="fold")
+        table.add_column(f"log{space}entry", overflow="fold")
         for row in rows:
             table.add_row(
                 str(row.act),
@@ -131,7 +136,6 @@ class Screen:
             )
         self.console.print()
         self.console.print(table, soft_wrap=False)
-        self.console.print()
 
     def _notice(self, event: Event) -> None:
         """What is not part of the conversation: compactions, models, trouble."""

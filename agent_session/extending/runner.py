@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 import traceback
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import anyio
@@ -102,6 +102,18 @@ class HookRunner:
                     await self._called(registration, event, shield)
                 except Exception as error:  # noqa: BLE001 - whatever a handler raises is its own failure
                     await self.tell_failure(_failure(registration, event, error))
+        finally:
+            shield.give_back()
+
+    async def attend(self, work: Awaitable[object], *, name: str, seconds: float) -> None:
+        """Wait for `work`, at most so many seconds; after an abort no longer than for the handlers of notifications.
+
+        Raises:
+            Exception: what it raised, or that it overran its time. Cancelling the caller is delivered afterwards.
+        """
+        shield = Shield(self._grace)
+        try:
+            await self._tasks.attend(awaited(work), name=name, clock=OwnClock(seconds), shield=shield)
         finally:
             shield.give_back()
 

@@ -112,11 +112,12 @@ def error_from(
         patterns=patterns,
     )
     wait = retry_after_seconds(headers or {}, refusal.body, now=now)
-    said = refusal.headline or "no explanation"
+    said = (refusal.headline or "no explanation")[:_SHOWN_CHARS]
     status = f" ({refusal.status})" if refusal.status is not None and refusal.status >= 400 else ""
-    advice = f"; {_ADVICE[found.kind]}" if found.kind in _ADVICE else ""
+    if found.kind in _ADVICE:
+        said = f"{said.rstrip(' .')}; {_ADVICE[found.kind]}"
     return _CLASSES.get(found.kind, ModelRequestError)(
-        f"{model_id} refused the request{status}: {said[:_SHOWN_CHARS]}{advice}",
+        f"{model_id} refused the request{status}: {said}",
         kind=found.kind,
         status=refusal.status,
         code=refusal.code or None,

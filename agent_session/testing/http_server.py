@@ -106,7 +106,10 @@ class HttpServer:
         """Run the handler, and stop it when the client leaves."""
         async with anyio.create_task_group() as group:
             group.start_soon(_watch, exchange, incoming, group.cancel_scope)
-            await self.handler(exchange)
+            try:
+                await self.handler(exchange)
+            except ConnectionError:
+                exchange.keeps_connection = False  # the client left, and the handler found it out first
             group.cancel_scope.cancel()
 
 
@@ -125,9 +128,12 @@ class _Incoming:
     buffer: bytearray = field(default_factory=bytearray)
 
     async def wait_for_more(self) -> bool:
-        """Wait for the next byte; False when the client closed instead."""
+        """Wait for the next byte; False when the client closed or reset instead."""
         if not self.buffer:
-            self.buffer += await self.reader.read(_READ_BYTES)
+            try:
+                self.buffer += await self.reader.read(_READ_BYTES)
+            except ConnectionError:
+                return False
         return bool(self.buffer)
 
     async def next_exchange(self, writer: asyncio.StreamWriter) -> Exchange | None:

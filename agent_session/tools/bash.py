@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import signal
 from functools import partial
 from typing import Annotated
@@ -38,9 +39,8 @@ async def _execute(arguments: BashArguments, context: ToolContext) -> ToolResult
         raise ToolError(f"the command could not be started: {error}") from error
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
-        raise ToolError(
-            f"the command could not be started: {error.strerror}{where}; a very long one goes into a script file first"
-        ) from error
+        advice = "; a very long one goes into a script file first" if error.errno == errno.E2BIG else ""
+        raise ToolError(f"the command could not be started: {error.strerror}{where}{advice}") from error
     shown = await anyio.to_thread.run_sync(partial(bound, outcome.output, context.blobs, keep="tail"))
     output = shown.text.rstrip("\n")
     return ToolResult(

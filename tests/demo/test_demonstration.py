@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import signal
@@ -12,8 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from agent_session import CompactionSummaryMessage, SessionManager
+from agent_session.demo.account import Row
+from agent_session.demo.screen import Screen
 from session_store.entries import CompactionEntry
 
 ROOT = Path(__file__).parent.parent.parent
@@ -105,7 +109,7 @@ def test_what_was_promised_can_be_read_on_the_screen(played: Played, line: str) 
 
 
 def test_every_promise_is_listed_as_kept(played: Played) -> None:
-    # Mutation: unload the extension before its act's prompt.
+    # Mutation: in `acts._read_again` leave the newest compaction out: one promise is broken.
     assert len(re.findall(r"^kept  ", played.output, re.MULTILINE)) == 14
     assert "BROKEN" not in played.output
     assert "DIFFERS" not in played.output
@@ -125,8 +129,29 @@ def test_the_table_has_a_row_for_each_compaction_in_order(played: Played) -> Non
     ]
 
 
+def test_the_table_fits_a_terminal_of_eighty_columns() -> None:
+    # Mutation: in `Screen.table` keep the headings on one line: the ids are broken in two.
+    screen = Screen(Console(width=80, file=io.StringIO(), force_terminal=True, color_system=None))
+    row = Row(
+        act=5,
+        moment="between tool steps",
+        reason="threshold",
+        method="handler",
+        outcome="applied",
+        before=16_256,
+        after=11_501,
+        entries=100,
+        entry_id="12345678ffff",
+    )
+    with screen.console.capture() as captured:
+        screen.table([row], [row.entry_id or ""])
+    rows = captured.get().rstrip().splitlines()
+    assert re.fullmatch(r"5 +between tool steps threshold handler applied 16,256 11,501 +100 12345678", rows[-1])
+
+
 def test_the_session_file_that_is_printed_holds_the_compactions_of_the_table(played: Played) -> None:
-    # Mutation: print ids without looking them up in the file, and drop one row's entry there.
+    # Mutation: in `Screen.table` print other ids or sizes than the events told; in `acts` print the path of another
+    # session.
     with SessionManager.open(played.path("session"), read_only=True) as manager:
         stored = [entry for entry in manager.get_branch() if isinstance(entry, CompactionEntry)]
         messages = manager.build_messages()
@@ -149,7 +174,7 @@ def test_the_project_that_is_left_passes_its_tests(played: Played) -> None:
 
 
 def test_no_process_is_left_behind(played: Played) -> None:
-    # Mutation: send the doomed process SIGSTOP instead of SIGKILL, and do not end it when its block ends.
+    # Mutation: in `kill_while_compacting` start one more process for that session, and leave it to itself.
     if not Path("/proc/self").exists():
         pytest.skip("no /proc to look in")
     session = str(played.path("session")).encode()

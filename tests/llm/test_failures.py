@@ -116,3 +116,9 @@ def test_a_long_body_is_cut() -> None:
     assert len(str(error)) < 1_000
     assert error.body is not None
     assert len(error.body) <= 4_000
+
+
+def test_advice_goes_on_from_what_the_provider_said() -> None:
+    # Mutation: in `error_from` leave the provider's full stop in front of the semicolon.
+    error = error_with(400, '{"error": {"message": "prompt is too long: 2 tokens > 1 maximum."}}')
+    assert "1 maximum; compact the session" in str(error)

@@ -1,11 +1,12 @@
-"""Cancelling a coroutine at its n-th suspension, for every n in turn."""
+"""Cancelling a coroutine at the n-th suspension in it, for every n in turn; those of tasks that it starts count too."""
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
 import types
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Iterator
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import anyio
@@ -38,8 +39,32 @@ def _driven(
             error = thrown
 
 
+_cancel: contextvars.ContextVar[Callable[[], object] | None] = contextvars.ContextVar("cancel", default=None)
+"""In the work that is to be cancelled, and in what it starts: how."""
+
+
+@contextmanager
+def _tasks_driven(at: int, seen: list[int]) -> Iterator[None]:
+    """Drive the tasks that the work starts as it is driven itself."""
+
+    async def driven(coroutine: Coroutine[Any, Any, Any], cancel: Callable[[], object]) -> Any:
+        return await _driven(coroutine, at, cancel, seen)
+
+    def make_task(loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any) -> asyncio.Task[Any]:
+        context = options.get("context")
+        cancel = _cancel.get() if context is None else context.get(_cancel)
+        return asyncio.Task(coroutine if cancel is None else driven(coroutine, cancel), loop=loop, **options)
+
+    loop = asyncio.get_running_loop()
+    loop.set_task_factory(make_task)
+    try:
+        yield
+    finally:
+        loop.set_task_factory(None)
+
+
 async def cancelled_at(at: int, way: Way, session: AgentSession, work: Coroutine[Any, Any, Any]) -> tuple[bool, Any]:
-    """Run `work` and cancel it at its `at`-th suspension: (whether it got that far, what it returned or raised).
+    """Run `work` and cancel it at the `at`-th suspension: (whether it got that far, what it returned or raised).
 
     Cancellation that reaches the caller is returned as the exception it is.
     """
@@ -47,13 +72,17 @@ async def cancelled_at(at: int, way: Way, session: AgentSession, work: Coroutine
     result: list[Any] = []
 
     async def run(cancel: Callable[[], object]) -> None:
+        token = _cancel.set(cancel)
         try:
-            result.append(await _driven(work, at, cancel, seen))
+            with _tasks_driven(at, seen):
+                result.append(await _driven(work, at, cancel, seen))
         except asyncio.CancelledError as error:
             result.append(error)
             raise
         except Exception as error:  # noqa: BLE001 - the caller looks at it
             result.append(error)
+        finally:
+            _cancel.reset(token)
 
     if way == "scope":
         with anyio.CancelScope() as scope:

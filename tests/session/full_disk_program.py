@@ -34,6 +34,10 @@ def limit(size: int | None) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (hard if size is None else size, hard))
 
 
+def size_of(path: Path) -> int:
+    return path.stat().st_size
+
+
 async def main(path: Path, way: str) -> dict[str, Any]:
     events: list[Event] = []
     model = ScriptedModel([reply("one"), call("look", at="a"), reply("two"), reply("three")])
@@ -52,12 +56,12 @@ async def main(path: Path, way: str) -> dict[str, Any]:
     def warnings() -> list[str]:
         return [event.text for event in events if isinstance(event, Warning)]
 
-    size = path.stat().st_size
+    size = size_of(path)
     limit(size + TAKES_BYTES)
     before = told()
     report["answer"] = str(await session.prompt("second"))
     report["told while full"] = len(told()) - len(before)
-    report["grew while full"] = path.stat().st_size - size
+    report["grew while full"] = size_of(path) - size
     report["warnings"] = warnings()
     report["pending"] = manager.pending
     report["messages"] = len(session.messages)

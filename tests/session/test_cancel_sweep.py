@@ -12,8 +12,10 @@ from agent_session import (
     AgentEnd,
     AgentSession,
     AgentStart,
+    AssistantMessage,
     CompactionOutcome,
     Event,
+    MessageEnd,
     ToolExecutionEnd,
     TurnEnd,
     TurnStart,
@@ -53,8 +55,8 @@ def watching(api: Any) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_compaction_cancelled_anywhere_is_whole_or_never_was(tmp_path: Path, way: Way) -> None:
-    # Mutation: in `Compactor._commit` put an await between the last decision and the append, or set `attempt.outcome`
-    # after the announcement; in `run` leave the shield around `_end` out.
+    # Mutation: in `Compactor._commit` put an await between the append and `attempt.outcome`, or set that after the
+    # announcement; in `run` call `_end` behind the `finally` instead of inside of it.
     statuses: set[str] = set()
     for at in range(1, LIMIT):
         steps = [*(reply(words(60, f"answer {number}")) for number in range(3)), reply("usable")]
@@ -88,8 +90,8 @@ async def test_a_compaction_cancelled_anywhere_is_whole_or_never_was(tmp_path: P
 
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_prompt_cancelled_anywhere_leaves_a_valid_log_and_a_usable_session(tmp_path: Path, way: Way) -> None:
-    # Mutation: in `SessionCore.hold_run` leave `_settle` out of the `finally`; in `Recorder.store` await before the
-    # append.
+    # Mutation: in `SessionCore.hold_run` leave `_settle` out of the `finally`; in `turn._recorded` and in
+    # `tool_execution._record` store nothing where the decision was cancelled.
     for at in range(1, LIMIT):
         asked = [
             reply("done", usage=(950, 0, 0, 5)),
@@ -100,7 +102,16 @@ async def test_a_prompt_cancelled_anywhere_leaves_a_valid_log_and_a_usable_sessi
         def next_step(request: Any, asked: list[Any] = asked) -> Any:
             return asked.pop() if asked else reply("usable")
 
-        async with scene(tmp_path / f"{way}{at}", [always(next_step)], tools=[look], extensions=[watching]) as stage:
+        decided: list[AssistantMessage] = []
+
+        def noting(api: Any, decided: list[AssistantMessage] = decided) -> None:
+            @api.on("message_end")
+            def note(asked_about: MessageEnd) -> None:
+                if isinstance(asked_about.message, AssistantMessage):
+                    decided.append(asked_about.message)
+
+        extensions = [noting, watching]
+        async with scene(tmp_path / f"{way}{at}", [always(next_step)], tools=[look], extensions=extensions) as stage:
             with anyio.fail_after(10):
                 reached, result = await cancelled_at(at, way, stage.session, stage.session.prompt("look around"))
             stage.check_whole()
@@ -110,6 +121,12 @@ async def test_a_prompt_cancelled_anywhere_leaves_a_valid_log_and_a_usable_sessi
                 assert stage.names.count("agent_settled") == 1
             check_reopened(stage)
             assert stage.session.pending_messages == ()
+            # A tool that has run and an answer that is whole are not forgotten, and no answer is there twice.
+            stored = [line["message"] for line in stage.lines("message")]
+            ran = {event.call_id for event in stage.of(ToolExecutionEnd) if not event.is_error}
+            assert ran <= {message["toolCallId"] for message in stored if message["role"] == "toolResult"}
+            answers = [message["role"] for message in stored].count("assistant")
+            assert len(decided) <= answers <= len(stage.chat_requests)
             asked.clear()
             assert str(await stage.session.prompt("go on")) == "usable"
             assert pairs_ok(stage.session.messages)
@@ -135,7 +152,7 @@ async def test_a_queued_message_is_delivered_or_still_queued_wherever_the_run_en
         def next_step(request: Any, asked: Any = asked) -> Any:
             return next(asked, reply("ok"))
 
-        async with scene(tmp_path / str(at), [always(next_step)], tools=[look]) as stage:
+        async with scene(tmp_path / str(at), [always(next_step)], tools=[look], extensions=[watching]) as stage:
 
             def steer(event: Event, session: AgentSession = stage.session) -> None:
                 if isinstance(event, ToolExecutionEnd):
@@ -148,7 +165,8 @@ async def test_a_queued_message_is_delivered_or_still_queued_wherever_the_run_en
             said = [line["message"]["content"][0].get("text") for line in stage.lines("message")]
             in_log, in_queue = said.count("steered"), stage.session.pending_messages.count("steered")
             assert in_log + in_queue == (1 if was_sent else 0)
-            stage.session.clear_queue()
+            # What counts as waiting can be taken back, so it is in its lane and not for ever on its way.
+            assert stage.session.clear_queue() == ["steered"] * in_queue
         if not reached:
             break
     else:

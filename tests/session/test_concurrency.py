@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
-from agent_session import CompactionEnd, QueueUpdate, SessionBusyError, ToolExecutionStart, Veto, tool
+from agent_session import AgentSettled, CompactionEnd, QueueUpdate, SessionBusyError, ToolExecutionStart, Veto, tool
 from agent_session.testing import call, fail, hold, reply
 from tests.session.scene import SUMMARY, Scene, scene, texts, words
 
@@ -87,18 +87,25 @@ async def test_an_abort_ends_the_compaction_and_returns_when_it_is_over(tmp_path
 
 
 async def test_an_abort_during_an_automatic_compaction_ends_the_run_with_it(tmp_path: Path) -> None:
-    # Mutation: in `Compactor.run` swallow the cancellation of an outer scope.
+    # Mutation: in `Compactor.run` swallow the cancellation of an outer scope; in `ActivityGate.nest` leave the
+    # `finally` out.
     held = hold(reply(SUMMARY))
     steps = [*filled(), reply("full", usage=(950, 0, 0, 5))]
     async with scene(tmp_path, steps, summaries=[held]) as stage:
         await fill(stage)
+        was_compacting: list[bool] = []
+        stage.session.on("agent_settled", lambda event: was_compacting.append(stage.session.is_compacting))
+        outcomes: list[Any] = []
         with anyio.fail_after(5):
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(stage.session.prompt, "go")
+                tasks.start_soon(attempt, outcomes, lambda: stage.session.prompt("go"))
                 await held.started.wait()
                 await stage.session.abort()
+        assert outcomes == [None]
         assert stage.outcomes == ["aborted"]
         assert stage.names[-2:] == ["compaction_end", "agent_settled"]
+        assert stage.of(AgentSettled)[-1].aborted
+        assert was_compacting == [False]
         stage.check_whole()
 
 
@@ -119,13 +126,14 @@ def vetoing(api: Any) -> None:
         pytest.param(fail(400, "no"), [], "failed", id="failed"),
         pytest.param(None, [vetoing], "vetoed", id="vetoed"),
         pytest.param(hold(reply(SUMMARY)), [], "aborted", id="aborted"),
+        pytest.param(hold(reply(SUMMARY)), [], "cancelled", id="its caller cancelled"),
         pytest.param(reply(SUMMARY), [raising], "applied", id="a handler raised"),
     ],
 )
 async def test_after_any_ending_the_session_is_idle_and_a_prompt_works(
     tmp_path: Path, summary: Any, extensions: list[Any], status: str
 ) -> None:
-    # Mutation: in `ActivityGate.nest` or `hold` leave the `finally` out.
+    # Mutation: in `ActivityGate.hold` leave the `finally` out.
     summaries = [] if summary is None else [summary]
     async with scene(tmp_path, [*filled(), reply("fine")], summaries=summaries, extensions=extensions) as stage:
         stage.expects_failures = True
@@ -136,7 +144,10 @@ async def test_after_any_ending_the_session_is_idle_and_a_prompt_works(
                 if status == "aborted":
                     await summary.started.wait()
                     stage.session.abort_compaction()
-        assert stage.outcomes == [status]
+                elif status == "cancelled":
+                    await summary.started.wait()
+                    tasks.cancel_scope.cancel()
+        assert stage.outcomes == ["aborted" if status == "cancelled" else status]
         stage.check_whole()
         assert str(await stage.session.prompt("go on")) == "fine"
 
@@ -196,7 +207,7 @@ async def test_a_prompt_during_a_manual_compaction_waits_and_runs_even_if_it_fai
 
 
 async def test_two_prompts_at_once_are_one_run_and_one_refusal(tmp_path: Path) -> None:
-    # Mutation: in `SessionCore.prompt` await `start` before the claim.
+    # Mutation: in `ActivityGate.claim` let the second one in.
     async with scene(tmp_path, [reply("a")]) as stage:
         outcomes: list[Any] = []
         async with anyio.create_task_group() as tasks:
@@ -219,6 +230,7 @@ async def test_two_prompts_at_once_are_one_run_and_one_refusal(tmp_path: Path) -
 async def test_a_prompt_on_a_busy_session_waits_or_is_queued_as_told(
     tmp_path: Path, if_busy: Any, expected: list[str]
 ) -> None:
+    # Mutation: in `SessionCore.prompt` leave "wait", or "steer" and "follow_up", out.
     held = hold(reply("first"))
     async with scene(tmp_path, [held, reply("second")]) as stage:
         outcomes: list[Any] = []

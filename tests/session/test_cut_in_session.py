@@ -7,7 +7,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from agent_session import AssistantMessage, CompactionSummaryMessage, ToolResultMessage, tool
+from agent_session import AssistantMessage, BeforeCompact, CompactionSummaryMessage, ToolResultMessage, tool
 from agent_session.testing import call, calls, reply
 from session_store import MessageEntry, SessionManager, TextContent, ToolCall, UserMessage, pairs_ok
 from tests.session.scene import SUMMARY, scene, texts, words
@@ -21,34 +21,34 @@ def look(at: str) -> str:
 
 async def test_every_message_is_in_a_summary_request_or_in_the_context_after_two_compactions(tmp_path: Path) -> None:
     # Mutation: in `prepare_compaction` start at the first entry after the previous compaction, not at what it kept.
-    steps = [reply(words(30, f"answer-{number}")) for number in range(7)]
+    steps = [reply(words(30, f"answer-{number}")) for number in range(9)]
     async with scene(tmp_path, steps, window=8_000, keep=150) as stage:
         for number in range(6):
             await stage.session.prompt(words(30, f"question-{number}"))
         await stage.session.compact()
-        await stage.session.prompt(words(30, "question-6"))
+        for number in range(6, 9):
+            await stage.session.prompt(words(30, f"question-{number}"))
         await stage.session.compact(keep_recent_tokens=70)
         assert len(stage.compactions) == 2
         seen = "\n".join(
             [*(request.last_user_text for request in stage.summary_requests), *texts(stage.session.messages)]
         )
-        for number in range(7):
+        for number in range(9):
             assert f"question-{number}" in seen
             assert f"answer-{number}" in seen
         assert any(SUMMARY in request.last_user_text for request in stage.summary_requests)
 
 
-async def test_a_result_recorded_after_a_compaction_never_loses_its_call(tmp_path: Path) -> None:
+async def test_a_late_result_is_not_sent_where_a_compaction_took_its_call_away(tmp_path: Path) -> None:
     # Mutation: in `build_context` let results without a call through.
     manager = SessionManager.create(tmp_path, session_dir=tmp_path / "sessions")
-    user = manager.append_message(UserMessage(content=(TextContent("do it"),)))
+    manager.append_message(UserMessage(content=(TextContent("do it"),)))
     manager.append_message(
         AssistantMessage(content=(ToolCall("call_x", "look", {"at": "x"}),), stop_reason="toolUse", model="m")
     )
-    manager.append_compaction("first", user.id, 10)
-    manager.append_message(ToolResultMessage(tool_call_id="call_x", tool_name="look", content=(TextContent("seen x"),)))
     last = manager.append_message(UserMessage(content=(TextContent("go on"),)))
-    manager.append_compaction("second", last.id, 10)
+    manager.append_compaction("summary", last.id, 10)
+    manager.append_message(ToolResultMessage(tool_call_id="call_x", tool_name="look", content=(TextContent("seen x"),)))
     async with scene(tmp_path, [reply("fine")], manager=manager) as stage:
         await stage.session.prompt("more")
         assert pairs_ok(stage.session.messages)
@@ -56,7 +56,7 @@ async def test_a_result_recorded_after_a_compaction_never_loses_its_call(tmp_pat
 
 
 async def test_a_compaction_between_two_results_of_a_batch_keeps_the_whole_batch(tmp_path: Path) -> None:
-    # Mutation: in `find_cut` leave open calls out of what may not be cut away.
+    # Mutation: in `SessionCore.compact` do not look at `interrupt`; in `_ask_for_compaction` do not wait.
     gate = anyio.Event()
 
     @tool
@@ -124,12 +124,14 @@ async def test_a_tail_that_would_start_with_a_result_starts_with_its_call(tmp_pa
 
 @pytest.mark.parametrize("keep", [0, 1])
 async def test_keeping_nothing_recent_still_leaves_a_valid_context(tmp_path: Path, keep: int) -> None:
-    # Mutation: in `prepare_compaction` allow an empty tail.
+    # Mutation: in `prepare_compaction` allow an empty tail: the latest request would be gone.
     steps = [*(reply(words(60, f"answer {number}")) for number in range(3)), reply("fine")]
     async with scene(tmp_path, steps, window=8_000) as stage:
         for number in range(3):
             await stage.session.prompt(words(60, f"question {number}"))
         assert (await stage.session.compact(keep_recent_tokens=keep)).status == "applied"
+        assert len(stage.session.messages) >= 2
+        assert words(60, "question 2") in "\n".join(texts(stage.session.messages))
         await stage.session.prompt("and then?")
         sent = stage.chat_requests[-1].payload["messages"]
         assert [message["role"] for message in sent[:2]] == ["system", "user"]
@@ -149,6 +151,9 @@ async def test_the_kept_tail_is_the_same_entries_word_for_word(tmp_path: Path) -
         kept = len(after) - 1
         assert kept >= 2
         assert after[1:] == before[-kept:]
+        # Nothing is in both, and nothing in neither.
+        dropped = stage.of(BeforeCompact)[0].dropped
+        assert [*dropped, *(item.message for item in after[1:])] == [item.message for item in before]
         assert after[1].entry.id == outcome.entry.first_kept_entry_id
 
 
@@ -199,14 +204,16 @@ async def test_the_request_of_a_turn_that_is_cut_in_two_survives_word_for_word(t
 
 async def test_what_a_compaction_says_is_left_is_what_is_measured_afterwards(tmp_path: Path) -> None:
     # Mutation: in `Compactor._tokens_after` count the summary that is replaced among what is kept.
-    steps = [reply(words(30, f"answer {number}")) for number in range(6)]
+    steps = [reply(words(30, f"answer {number}")) for number in range(10)]
     long_summary = [reply(words(120, "first")), reply(SUMMARY)]
     async with scene(tmp_path, steps, summaries=long_summary, window=8_000, keep=150) as stage:
-        for number in range(4):
+        for number in range(9):
             await stage.session.prompt(words(30, f"question {number}"))
-        first = await stage.session.compact(keep_recent_tokens=150)
+        first = await stage.session.compact(keep_recent_tokens=400)
         assert first.tokens_after == stage.session.context_usage().tokens
-        for number in range(2):
-            await stage.session.prompt(words(30, f"later {number}"))
-        second = await stage.session.compact(keep_recent_tokens=150)
+        await stage.session.prompt(words(30, "later"))
+        second = await stage.session.compact(keep_recent_tokens=200)
         assert second.tokens_after == stage.session.context_usage().tokens
+        # What it keeps begins before the first compaction, whose summary leaves all the same.
+        ids = [entry.id for entry in stage.session.transcript]
+        assert ids.index(stage.compactions[1].first_kept_entry_id) < ids.index(stage.compactions[0].id)

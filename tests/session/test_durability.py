@@ -102,7 +102,7 @@ async def test_a_compaction_is_on_the_disk_when_it_is_told_and_returned(tmp_path
 
 
 async def test_an_automatic_compaction_is_on_the_disk_before_the_request_after_it(tmp_path: Path, disk: Disk) -> None:
-    # Mutation: in `ask_model` and in `Compactor._commit` leave the flush out.
+    # Mutation: in `ask_model` leave the flush out.
     unsynced: list[int] = []
     answers = iter([reply(words(60)), reply(words(60)), call("look", at="a"), reply("done")])
 

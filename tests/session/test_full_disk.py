@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +13,8 @@ import anyio
 import orjson
 import pytest
 
-from agent_session import Warning
-from agent_session.testing import reply
+from agent_session import AgentSession, Event, Warning
+from agent_session.testing import ScriptedModel, reply
 from session_store import SessionManager, jsonl_log
 from tests.session.children import ROOT, entries_of, in_time, new_session
 from tests.session.scene import scene
@@ -92,3 +94,35 @@ async def test_a_disk_that_refuses_to_sync_is_one_warning_and_the_next_sync_make
         await stage.session.navigate_tree(stage.session.leaf_id)
         assert len(synced) == 1
         assert stage.of(Warning) == [warning]
+
+
+async def test_what_the_log_says_while_it_is_synced_is_told_on_the_event_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Mutation: in `build_parts` report the log's warnings from whichever thread they come.
+    path = tmp_path / "old.jsonl"
+    path.write_text('{"type":"session","id":"old","timestamp":"2025-11-20T23:33:50.805Z","cwd":"/tmp"}\n')
+    fsync = os.fsync
+    refusals = iter([True] * 2)
+
+    def full_at_first(fd: int) -> None:
+        if next(refusals, False):
+            raise OSError(28, "No space left on device")
+        fsync(fd)
+
+    monkeypatch.setattr(os, "fsync", full_at_first)
+    threads: list[int] = []
+    async with ScriptedModel([reply("done")]) as model:
+        session = AgentSession("scripted/model", resume=path, client=model, tools=[])
+
+        def note(event: Event) -> None:
+            if isinstance(event, Warning) and path.name in event.text:
+                threads.append(threading.get_ident())
+
+        session.subscribe(note)
+        async with session:
+            # Refused twice; the sync before the request moves the session to its new file.
+            assert str(await session.prompt("go")) == "done"
+            assert session.path != path
+    # That the disk is full, and that the session moved.
+    assert threads == [threading.get_ident()] * 2

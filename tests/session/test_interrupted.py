@@ -58,7 +58,7 @@ def results_in(path: Path) -> list[ToolResultMessage]:
 
 
 async def test_calls_without_results_at_the_end_get_one_each_with_the_next_prompt(tmp_path: Path) -> None:
-    # Mutation: in `Run.execute` leave `answer_open_calls` out (nothing on the disk), or call it twice as often: on open.
+    # Mutation: in `Run.execute` leave `answer_open_calls` out; in `SessionCore.start` call it too.
     path = left_behind(tmp_path, asked(), answered(CALLS))
     before = path.read_bytes()
     async with scene(tmp_path, [], manager=SessionManager.open(path), tools=[look]) as stage:

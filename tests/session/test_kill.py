@@ -97,7 +97,7 @@ async def test_each_entry_is_in_the_file_in_the_moment_in_which_it_is_announced(
 @pytest.mark.slow
 @pytest.mark.parametrize("moment", ["before", "within", "after"])
 async def test_a_kill_at_any_write_leaves_a_session_that_goes_on_from_there(tmp_path: Path, moment: Moment) -> None:
-    # Mutation: in `JsonlLog.open` leave `settle_tail` out; in `Run.execute` leave `answer_open_calls` out.
+    # Mutation: in `JsonlLog.open` leave `settle_tail` out.
     async with provider() as serving, launcher() as start:
         for number in range(1, WORK_ENTRIES + 1):
             path = new_session(tmp_path / str(number))

@@ -11,6 +11,7 @@ import pytest
 
 from agent_session import (
     KEEP_NOTHING,
+    AgentSettled,
     Amend,
     BeforeCompact,
     CompactionEnd,
@@ -26,7 +27,7 @@ from agent_session import (
     Veto,
     tool,
 )
-from agent_session.testing import call, fail, hold, reply, stop
+from agent_session.testing import call, calls, fail, hold, reply, stop
 from tests.session.scene import SUMMARY, Scene, scene, texts, words
 
 COMPACTION = ("before_compact", "compaction_start", "session_compact", "compaction_end")
@@ -149,11 +150,11 @@ async def test_the_finished_entry_may_be_amended(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("summary", "why"),
     [
-        pytest.param(reply("  \n "), "", id="blank"),
-        pytest.param(call("bash", command="touch ran"), "", id="a tool call"),
-        pytest.param(stop("length", text="## Goal and then"), "", id="cut off for length"),
+        pytest.param(reply("  \n "), "blank", id="blank"),
+        pytest.param(calls([("bash", {"command": "touch ran"})], text=SUMMARY), "tool call", id="a tool call"),
+        pytest.param(stop("length", text="## Goal and then"), "cut off", id="cut off for length"),
         pytest.param(fail(400, "no such model"), "no such model", id="a refusal of the provider"),
-        pytest.param(stop("content_filter", text=""), "", id="filtered"),
+        pytest.param(stop("content_filter", text=SUMMARY), "refused", id="filtered"),
     ],
 )
 async def test_a_summary_that_is_none_fails_and_leaves_the_history(tmp_path: Path, summary: Any, why: str) -> None:
@@ -161,7 +162,7 @@ async def test_a_summary_that_is_none_fails_and_leaves_the_history(tmp_path: Pat
     async with scene(tmp_path, [*filled(), reply("still usable")], summaries=[summary], tools=["bash"]) as stage:
         await fill(stage)
         before, context = stage.path.read_bytes(), stage.session.messages
-        with pytest.raises(CompactionError, match=why or None) as caught:
+        with pytest.raises(CompactionError, match=why) as caught:
             await stage.session.compact()
         assert caught.value.outcome is not None
         assert caught.value.outcome.status == "failed"
@@ -223,7 +224,7 @@ async def test_nothing_to_compact_is_skipped_and_not_announced(tmp_path: Path) -
 
 
 async def test_aborting_the_compaction_alone_leaves_the_log_and_the_session(tmp_path: Path) -> None:
-    # Mutation: in `ActivityGate.abort_innermost` abort the outermost.
+    # Mutation: in `Compactor.run` let the compaction's own cancellation go on to the caller.
     held = hold(reply(SUMMARY))
     async with scene(tmp_path, [*filled(), reply("fine")], summaries=[held]) as stage:
         await fill(stage)
@@ -245,6 +246,34 @@ async def test_aborting_the_compaction_alone_leaves_the_log_and_the_session(tmp_
         assert str(await stage.session.prompt("go on")) == "fine"
 
 
+async def test_aborting_an_automatic_compaction_alone_leaves_its_run_going(tmp_path: Path) -> None:
+    # Mutation: in `ActivityGate.abort_innermost` abort the outermost.
+    @tool
+    def look() -> str:
+        """Look."""
+        return "seen"
+
+    held = hold(reply(SUMMARY))
+    full = calls([("look", {})], usage=(950, 0, 0, 5))
+    steps = [*filled(), full, reply("done", usage=(300, 0, 0, 5))]
+    async with scene(tmp_path, steps, summaries=[held], tools=[look]) as stage:
+        await fill(stage)
+        answers: list[Any] = []
+
+        async def ask() -> None:
+            answers.append(await stage.session.prompt("go"))
+
+        with anyio.fail_after(5):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(ask)
+                await held.started.wait()
+                assert stage.session.abort_compaction()
+        assert [str(answer) for answer in answers] == ["done"]
+        assert stage.outcomes == ["aborted"]
+        assert stage.lines("compaction") == []
+        assert stage.of(AgentSettled)[-1].aborted is False
+
+
 async def test_a_handler_may_cancel_the_compaction(tmp_path: Path) -> None:
     # Mutation: make `CompactionScope.cancel` do nothing.
     def cancel(event: BeforeCompact) -> None:
@@ -258,6 +287,7 @@ async def test_a_handler_may_cancel_the_compaction(tmp_path: Path) -> None:
 
 
 async def test_what_a_handler_is_told_before_a_compaction(tmp_path: Path) -> None:
+    # Mutation: in `Compactor._attempt` tell another reason; in `AttemptServices` give other text, or another branch.
     seen: list[BeforeCompact] = []
     started: list[CompactionStart] = []
     async with scene(tmp_path, filled(), extensions=[extension("before_compact", seen.append)]) as stage:
@@ -378,12 +408,14 @@ async def test_a_handler_may_keep_nothing_or_its_own_part_of_the_history(tmp_pat
     # Mutation: in `Compactor._entry` ignore the handler's boundary; in `SessionCompact._folded` store `KEEP_NOTHING`.
     async with scene(tmp_path, [*filled(), reply("fine")]) as stage:
         await fill(stage)
-        third = [line["id"] for line in stage.lines("message") if line["message"]["role"] == "user"][2]
-        unsubscribe = stage.session.on("before_compact", lambda event: CompactionResult("Mine.", third))
+        second = [line["id"] for line in stage.lines("message") if line["message"]["role"] == "user"][1]
+        unsubscribe = stage.session.on("before_compact", lambda event: CompactionResult("Mine.", second))
         outcome = await stage.session.compact()
+        assert stage.of(BeforeCompact)[0].first_kept_entry_id != second
         assert outcome.entry is not None
-        assert outcome.entry.first_kept_entry_id == third
-        assert [text[:10] for text in texts(stage.session.messages)] == ["Mine.", "question 2", "answer 2 w"]
+        assert outcome.entry.first_kept_entry_id == second
+        kept = [text[:10] for text in texts(stage.session.messages)]
+        assert kept == ["Mine.", "question 1", "answer 1 w", "question 2", "answer 2 w"]
         await stage.session.prompt("more")
         unsubscribe()
         stage.session.on("session_compact", lambda event: Amend(first_kept_entry_id=KEEP_NOTHING))

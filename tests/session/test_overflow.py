@@ -66,6 +66,7 @@ async def test_a_second_overflow_ends_the_prompt_and_the_next_prompt_may_recover
         with pytest.raises(ContextOverflowError):
             await stage.session.prompt(words(60, "first"))
         assert stage.outcomes == ["applied"]
+        assert [event.will_retry for event in stage.of(AgentEnd)][-2:] == [True, False]
         stage.check_whole()
         await stage.session.prompt(words(60, "second"))
         assert str(await stage.session.prompt(words(60, "third"))) == "at last"
@@ -133,6 +134,7 @@ async def test_a_session_too_small_to_compact_gives_the_overflow_error(tmp_path:
 
 
 async def test_the_failed_attempt_is_in_the_log_and_its_error_carries_it(tmp_path: Path) -> None:
+    # Mutation: in `ask_model` record a failed attempt as any other answer, or do not hang it on its error.
     async with scene(tmp_path, [fail(401, "token expired or incorrect")]) as stage:
         with pytest.raises(MissingCredentialsError, match="expired") as caught:
             await stage.session.prompt("go")

@@ -6,16 +6,26 @@ import hashlib
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
 
-from agent_session import AgentSession, Model, Warning
+from agent_session import AgentSession, Event, Model, Warning
 from agent_session.testing import pairs_ok, reply
 from session_store import SessionManager
 from session_store.entries import CompactionEntry, MessageEntry
 from session_store.locations import folder_for
-from tests.session.children import KILLED, check_survived, context_of, entries_of, in_time, launcher, provider
+from tests.session.children import (
+    KILLED,
+    check_survived,
+    context_of,
+    entries_of,
+    in_time,
+    launcher,
+    provider,
+    whole_lines,
+)
 from tests.session.survival_program import Task, digest, look
 
 FILE_NAME = "real-session-v1-a.jsonl"
@@ -41,12 +51,16 @@ def copy(session_dir: Path) -> Path:
     return Path(shutil.copy(Path(folder) / FILE_NAME, target / FILE_NAME))
 
 
+def header_of(path: Path) -> Any:
+    return orjson.loads(path.read_bytes().splitlines()[0])
+
+
 def sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 async def test_it_is_listed_and_opens_with_its_bytes_untouched_and_shows_its_context(copy: Path) -> None:
-    # Mutation: in `JsonlLog` migrate the file on opening; in `build_context` send what failed.
+    # Mutation: in `JsonlLog.open` write to the file; in `is_sent` send what failed.
     before = sha256(copy)
     (row,) = SessionManager.list(CWD)
     assert (row.path, row.damaged) == (copy, None)
@@ -55,8 +69,8 @@ async def test_it_is_listed_and_opens_with_its_bytes_untouched_and_shows_its_con
             session = AgentSession(
                 Model("openai/scripted", context_window=WINDOW), resume=resume, client=serving.client, tools=[], cwd=CWD
             )
-            warned: list[Warning] = []
-            session.subscribe(lambda event, warned=warned: warned.append(event) if isinstance(event, Warning) else None)
+            events: list[Event] = []
+            session.subscribe(events.append)
             async with session:
                 assert (session.path, session.session_id) == (copy, row.id)
                 assert len(session.messages) == CONTEXT_MESSAGES
@@ -64,7 +78,7 @@ async def test_it_is_listed_and_opens_with_its_bytes_untouched_and_shows_its_con
                 assert sum(isinstance(entry, MessageEntry) for entry in session.transcript) == 914
                 assert session.context_usage().tokens > 50_000
                 assert "context" in repr(session.stats())
-                assert warned == []
+                assert not [event for event in events if isinstance(event, Warning)]
         async with AgentSession(resume=copy, client=serving.client, tools=[]) as session:
             assert session.model.id == "anthropic/claude-sonnet-4-5"
         assert serving.requests == []
@@ -75,8 +89,7 @@ async def test_it_is_listed_and_opens_with_its_bytes_untouched_and_shows_its_con
 async def test_it_takes_a_prompt_with_two_calls_is_compacted_killed_and_resumed_with_an_identical_context(
     copy: Path,
 ) -> None:
-    # Mutation: in `JsonlLog._move_to_successor` leave the entries or the lines out; in `Compactor` cut by the position
-    # of entries instead of their ids; read the context of the new file with the old one's numbers.
+    # Mutation: in `JsonlLog._move_to_successor` leave the old entries or the new lines out.
     before = sha256(copy)
     context = context_of(copy)
     async with provider() as serving:
@@ -100,13 +113,13 @@ async def test_it_takes_a_prompt_with_two_calls_is_compacted_killed_and_resumed_
 
         assert sha256(copy) == before
         assert path.parent == copy.parent
-        header = orjson.loads(path.read_bytes().splitlines()[0])
+        header = header_of(path)
         assert (header["version"], header["parentSession"], header["cwd"]) == (3, str(copy), CWD)
         check_survived(path, child.announced)
         # All 1,018 entries, and what was added: the model, five messages, the compaction.
         assert len(entries_of(path)) == 1018 + 1 + 5 + 1
         assert context_of(path) == compacted
-        stored = path.read_bytes()
+        stored = whole_lines(path)
 
         again = AgentSession(
             Model("openai/scripted", context_window=WINDOW),
@@ -123,15 +136,15 @@ async def test_it_takes_a_prompt_with_two_calls_is_compacted_killed_and_resumed_
             assert newest.tokens_after is not None
             assert newest.tokens_after < newest.tokens_before // 10
             assert len(again.messages) < 20
-            assert path.read_bytes() == stored
+            assert whole_lines(path) == stored
             await again.prompt("go on")
             assert pairs_ok(again.messages)
-        assert path.read_bytes().startswith(stored)
+        assert whole_lines(path).startswith(stored)
         assert {row.path for row in SessionManager.list(CWD)} == {copy, path}
 
 
 async def test_it_is_compacted_before_its_first_request_where_it_does_not_fit(copy: Path) -> None:
-    # Mutation: in `Run` check after turns only, and not before a request.
+    # Mutation: in `Run._until_stopped` do not check before a request; in `_move_to_successor` say nothing.
     async with provider([reply("done")]) as serving:
         session = AgentSession(
             Model("openai/scripted", context_window=100_000), resume=copy, client=serving.client, tools=[], cwd=CWD

@@ -10,7 +10,15 @@ from typing import Any
 
 import pytest
 
-from agent_session import AgentSession, MissingModelError, Model, SessionLockedError, SessionNotFoundError, SessionStart
+from agent_session import (
+    AgentSession,
+    MissingModelError,
+    Model,
+    SessionLockedError,
+    SessionNotFoundError,
+    SessionStart,
+    Settings,
+)
 from agent_session.testing import FakeProvider, always, call, reply
 from session_store import SessionManager
 from tests.session.children import entries_of
@@ -45,13 +53,14 @@ async def test_a_session_is_opened_again_by_its_path_its_id_or_as_the_latest(tmp
         with SessionManager.open(path, read_only=True) as manager:
             context, session_id = tuple(manager.build_messages()), manager.session_id
         before = path.read_bytes()
-        resume = {
+        ways: dict[str, str | Path] = {
             "path": path,
             "text": str(path),
             "id": session_id,
             "beginning of the id": session_id[:10],
             "latest": "latest",
-        }[way]
+        }
+        resume = ways[way]
         started: list[SessionStart] = []
         session = AgentSession(resume=resume, client=serving.client, cwd=tmp_path, **OPTIONS)
         session.subscribe(lambda event: started.append(event) if isinstance(event, SessionStart) else None)
@@ -68,11 +77,10 @@ async def test_a_session_is_opened_again_by_its_path_its_id_or_as_the_latest(tmp
 
 async def test_the_latest_where_there_is_none_is_a_new_session(tmp_path: Path) -> None:
     # Mutation: in `SessionManager.continue_recent` raise where there is none.
-    async with provider() as serving:
-        async with AgentSession("openai/scripted", resume="latest", client=serving.client, cwd=tmp_path) as session:
-            assert session.messages == ()
-            assert session.path is not None
-            assert session.path.exists()
+    async with AgentSession("openai/scripted", resume="latest", cwd=tmp_path) as session:
+        assert session.messages == ()
+        assert session.path is not None
+        assert session.path.exists()
 
 
 async def test_model_and_thinking_level_are_those_of_the_log(tmp_path: Path) -> None:
@@ -82,7 +90,9 @@ async def test_model_and_thinking_level_are_those_of_the_log(tmp_path: Path) -> 
         with SessionManager.open(path) as manager:
             manager.append_model_change("openai", "another")
         before = path.read_bytes()
-        async with AgentSession(resume=path, client=serving.client, cwd=tmp_path, **OPTIONS) as session:
+        settings = Settings(model="openai/preferred", thinking_level="minimal")
+        session = AgentSession(resume=path, settings=settings, client=serving.client, cwd=tmp_path, **OPTIONS)
+        async with session:
             assert (session.model.id, session.thinking_level) == ("openai/another", "high")
             await session.prompt("go on")
         assert serving.requests[-1].payload["model"] == "another"
@@ -126,7 +136,7 @@ async def test_another_model_and_level_are_logged_just_before_the_first_request_
 
 
 async def test_name_labels_and_the_state_of_extensions_are_restored(tmp_path: Path) -> None:
-    # Mutation: in `SessionReader._admit` leave one of them out.
+    # Mutation: in `SessionReader._admit` leave names or labels out; in `newest_custom` give none.
     async with provider() as serving:
         model = Model("openai/scripted", context_window=1_000)
         async with AgentSession(model, client=serving.client, cwd=tmp_path, **OPTIONS) as session:
@@ -179,7 +189,7 @@ async def test_a_session_reopens_on_the_branch_where_it_was_left(tmp_path: Path,
 
 @pytest.mark.parametrize("is_whole", [True, False])
 async def test_a_fork_has_the_same_context_and_leaves_its_source_alone(tmp_path: Path, is_whole: bool) -> None:
-    # Mutation: in `fork_from` give new ids without mapping the boundary; write into the source.
+    # Mutation: in `fork_file` give new ids, to which the boundary does not point.
     steps = [
         *(reply(words(60, f"answer {number}")) for number in range(3)),
         reply("in the fork"),

@@ -48,11 +48,12 @@ def look(at: str) -> str:
 async def test_a_run_is_a_block_of_events_with_its_text_and_its_result(tmp_path: Path) -> None:
     # Mutation: in `RunHandle._drive` leave the closing of the stream out: the loop would never end.
     async with scene(tmp_path, [reply("one two three", chunks=3), reply("next")]) as stage:
-        async with stage.session.run("go") as run:
-            seen = [event async for event in run]
-            assert run.text == "one two three"
-            message = await run.result()
-            assert str(message) == "one two three"
+        with anyio.fail_after(5):
+            async with stage.session.run("go") as run:
+                seen = [event async for event in run]
+                assert run.text == "one two three"
+                message = await run.result()
+                assert str(message) == "one two three"
         assert isinstance(seen[-1], AgentSettled)
         deltas = [event.delta for event in seen if isinstance(event, MessageUpdate)]
         assert "".join(delta.text for delta in deltas if isinstance(delta, TextDelta)) == "one two three"
@@ -73,6 +74,7 @@ async def test_leaving_the_block_of_a_run_early_ends_the_run(tmp_path: Path) -> 
 
 
 async def test_the_error_of_a_run_comes_out_of_its_result(tmp_path: Path) -> None:
+    # Mutation: in `RunHandle._drive` forget the error.
     steps = [fail(400, "temperature exceeds maximum of 2")]
     async with scene(tmp_path, steps) as stage, stage.session.run("go") as run:
         with pytest.raises(ModelRequestError):
@@ -80,6 +82,7 @@ async def test_the_error_of_a_run_comes_out_of_its_result(tmp_path: Path) -> Non
 
 
 async def test_text_is_handed_on_as_it_streams(tmp_path: Path) -> None:
+    # Mutation: in `SessionCore.hold_run` leave the listener where it is when the run is over.
     pieces: list[str] = []
     async with scene(tmp_path, [reply("one two three", chunks=3), reply("unheard")]) as stage:
         await stage.session.prompt("go", on_text=pieces.append)
@@ -111,7 +114,8 @@ async def test_an_aborted_answer_is_kept_returned_and_not_sent_again(tmp_path: P
 
 
 async def test_a_stream_that_is_cut_is_told_as_discarded_before_the_retry_speaks(tmp_path: Path) -> None:
-    # Mutation: in `Run._ask_until_answered` leave `MessageDiscarded` out; take a stream without its end for an answer.
+    # Mutation: in `Run._ask_until_answered` leave `MessageDiscarded` out; in `openai_compatible._finish` take a stream
+    # without its end for an answer.
     async with scene(tmp_path, [cut(after=2, text="one two"), reply("whole")]) as stage:
         with collect(stage.session) as events:
             assert str(await stage.session.prompt("go")) == "whole"
@@ -124,10 +128,12 @@ async def test_a_stream_that_is_cut_is_told_as_discarded_before_the_retry_speaks
 
 
 async def test_an_unknown_finish_reason_ends_the_turn(tmp_path: Path) -> None:
+    # Mutation: in `ask_model` leave the warning out; in `stop_reason_for` take it for an error.
     async with scene(tmp_path, [stop("foo", text="all I say")]) as stage:
         assert str(await stage.session.prompt("go")) == "all I say"
         assert len(stage.provider.requests) == 1
         assert ["'foo'" in event.text for event in stage.of(Warning)] == [True]
+        assert stage.lines("message")[-1]["message"]["stopReason"] == "stop"
 
 
 async def test_tools_run_side_by_side_and_their_results_are_in_the_order_of_the_calls(tmp_path: Path) -> None:
@@ -186,7 +192,8 @@ async def test_a_call_that_was_cut_off_by_the_output_limit_never_runs(tmp_path: 
         ran.append(name)
         return name
 
-    half = stop("length", calls=[("touch", '{"name": "x"')])
+    # What came looks complete; nobody knows whether it is.
+    half = stop("length", calls=[("touch", {"name": "x"})])
     async with scene(tmp_path, [half, reply("ok")], tools=[touch]) as stage:
         await stage.session.prompt("go")
         assert ran == []
@@ -214,6 +221,7 @@ async def test_handlers_may_change_what_goes_in_and_what_comes_out(tmp_path: Pat
 
 
 async def test_messages_replaced_for_one_request_are_not_in_the_log(tmp_path: Path) -> None:
+    # Mutation: in `turn._build_request` do not take the answer.
     def hiding(api: Any) -> None:
         other = UserMessage(content=(TextContent("something else"),))
         api.on("context", lambda event: ReplacedMessages((other,)))
@@ -238,6 +246,7 @@ async def test_a_handled_input_starts_no_run_and_a_blocked_call_does_not_run(tmp
 
 
 async def test_a_tool_call_handler_that_fails_blocks_the_call(tmp_path: Path) -> None:
+    # Mutation: in `HookRunner.decide` leave `failure_blocks` out.
     def broken(api: Any) -> None:
         @api.on("tool_call")
         def raise_it(event: object) -> None:
@@ -250,6 +259,7 @@ async def test_a_tool_call_handler_that_fails_blocks_the_call(tmp_path: Path) ->
 
 
 async def test_an_extension_is_loaded_and_unloaded_while_the_session_is_open(tmp_path: Path) -> None:
+    # Mutation: in `RuntimeView.register_tool` give back something that does not remove the tool.
     def adding(api: Any) -> None:
         api.tool(look)
         api.on("input", lambda event: ChangedInput(text=event.text + " (loaded)"))
@@ -289,6 +299,7 @@ async def test_settings_change_at_run_time_and_a_wrong_one_changes_nothing(tmp_p
 
 
 async def test_nothing_works_on_a_closed_session_and_it_says_so(tmp_path: Path) -> None:
+    # Mutation: make `SessionCore.check_open` do nothing.
     async with scene(tmp_path, [], check=False) as stage:
         await stage.session.close()
         assert await stage.session.close() == []
@@ -302,6 +313,7 @@ async def test_nothing_works_on_a_closed_session_and_it_says_so(tmp_path: Path) 
 
 
 async def test_without_a_model_the_error_names_the_ways_to_give_one(tmp_path: Path) -> None:
+    # Mutation: in `choose_model` fall back to a model of its own.
     session = AgentSession(session_manager=SessionManager.in_memory(tmp_path), cwd=tmp_path)
     with pytest.raises(MissingModelError, match="AGENT_SESSION_MODEL"):
         await session.prompt("go")
@@ -309,6 +321,7 @@ async def test_without_a_model_the_error_names_the_ways_to_give_one(tmp_path: Pa
 
 
 async def test_an_empty_prompt_is_refused_before_anything_happens(tmp_path: Path) -> None:
+    # Mutation: in `user_message` take blank text.
     async with scene(tmp_path, []) as stage:
         with pytest.raises(ValueError, match="empty"):
             await stage.session.prompt("  ")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +160,22 @@ async def test_the_entry_is_not_in_the_file_when_it_is_decided_and_is_there_when
         assert end.outcome.entry == compacted.entry == outcome.entry == stored
 
 
+async def test_nothing_comes_between_the_last_answer_and_the_append(tmp_path: Path) -> None:
+    # Mutation: in `Compactor._commit` await anything before the append.
+    seen: list[int] = []
+
+    def deciding(event: SessionCompact) -> None:
+        # Called as soon as anything is awaited.
+        asyncio.get_running_loop().call_soon(lambda: seen.append(len(stage.lines("compaction"))))
+
+    steps = [reply(words(60)) for _ in range(3)]
+    async with scene(tmp_path, steps, window=8_000) as stage:
+        stage.session.on("session_compact", deciding)
+        await fill(stage)
+        assert (await stage.session.compact()).status == "applied"
+        assert seen == [1]
+
+
 async def test_every_entry_is_in_the_file_before_it_is_told(tmp_path: Path) -> None:
     # Mutation: in `Recorder.store` announce before the append.
     missing: list[str] = []
@@ -189,7 +206,7 @@ async def test_usage_from_before_a_compaction_is_never_used_again(tmp_path: Path
 async def test_a_failed_compaction_leaves_the_usage_and_the_next_turn_tries_again(tmp_path: Path) -> None:
     # Mutation: in `Backoff.record` start with `2**failures - 1` checks to pass.
     steps: list[Any] = [reply(words(60, f"answer {number}")) for number in range(3)]
-    steps += [reply("95 %", usage=(950, 0, 0, 5)), reply("96 %", usage=(960, 0, 0, 5))]
+    steps += [reply("95 %", usage=(950, 0, 0, 5)), reply("after it", usage=(300, 0, 0, 5))]
     async with scene(tmp_path, steps, summaries=[fail(400, "no"), reply(SUMMARY)]) as stage:
         await fill(stage)
         await stage.session.prompt("first")
@@ -197,6 +214,8 @@ async def test_a_failed_compaction_leaves_the_usage_and_the_next_turn_tries_agai
         assert stage.session.context_usage().tokens == 955
         await stage.session.prompt("second")
         assert stage.outcomes == ["failed", "applied"]
+        # The very next check, before the request, and not the one behind it.
+        assert [request.is_summary for request in stage.provider.requests][-3:] == [True, True, False]
 
 
 async def test_without_reported_usage_the_estimate_decides(tmp_path: Path) -> None:
@@ -281,6 +300,7 @@ async def test_a_smaller_model_compacts_before_its_first_request(tmp_path: Path)
 
 
 async def test_tools_can_see_how_full_the_context_is(tmp_path: Path) -> None:
+    # Mutation: in `tool_execution._execute` leave `context_usage` out.
     seen: list[int] = []
 
     @tool

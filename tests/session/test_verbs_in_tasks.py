@@ -7,9 +7,6 @@ two lines.
 from __future__ import annotations
 
 import asyncio
-import contextvars
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +19,12 @@ from agent_session import (
     Event,
     Model,
     SessionClosedError,
-    SessionStart,
     tool,
 )
 from agent_session.testing import ScriptedModel, always, call, hold, reply
 from session_store import SessionManager
-from tests.session.scene import SUMMARY, SYSTEM_PROMPT, scene, texts, words
-
-SMALL = Model("scripted/model", context_window=1_000)
-
-Verb = Callable[[AgentSession], Awaitable[Any]]
+from tests.session.scene import SUMMARY, scene, texts, words
+from tests.session.tasks import alone, check_nothing_left, now
 
 
 @tool
@@ -40,28 +33,8 @@ async def look(at: str) -> str:
     return f"seen {at}"
 
 
-async def alone(work: Awaitable[Any]) -> Any:
-    """The result of `work`, awaited in a task of its own that inherits nothing."""
-
-    async def run() -> Any:
-        return await work
-
-    with anyio.fail_after(5):
-        return await asyncio.create_task(run(), context=contextvars.Context())
-
-
-async def now(call: Callable[[], Any]) -> Any:
-    return call()
-
-
-def check_nothing_left(session: AgentSession) -> None:
-    assert session.is_idle
-    assert session._core.owned.names == ()
-    assert not session.is_compacting
-
-
 async def test_every_verb_works_in_a_task_of_its_own(tmp_path: Path) -> None:
-    # Mutation: hold a task group open from `start` to `close`.
+    # Mutation: enter a task group in `start` and leave it in `close`.
     steps = [always(lambda request: reply(words(60, request.last_user_text.split()[0])))]
     async with scene(tmp_path, steps, tools=[look], check=False) as stage:
         session = stage.session
@@ -138,7 +111,7 @@ async def test_every_verb_works_in_a_task_of_its_own(tmp_path: Path) -> None:
 
 
 async def test_a_block_that_one_task_enters_may_be_left_by_another(tmp_path: Path) -> None:
-    # Mutation: enter a scope or a task group in `__aenter__` and leave it in `__aexit__`.
+    # Mutation: enter a task group in `start` and leave it in `close`.
     async with ScriptedModel([reply("one"), reply("two")]) as model:
         session = AgentSession(Model("scripted/model", context_window=10_000), client=model, cwd=tmp_path)
         assert await alone(session.__aenter__()) is session
@@ -150,7 +123,7 @@ async def test_a_block_that_one_task_enters_may_be_left_by_another(tmp_path: Pat
 
 
 def test_a_session_goes_on_over_lines_between_which_the_loop_stands_still(tmp_path: Path) -> None:
-    # Mutation: make an event, a lock or a task group of the loop in `AgentSession.__init__`.
+    # Mutation: enter a task group in `SessionCore.start`.
     model = ScriptedModel([call("look", at="a"), reply("one"), reply("two"), reply("three")])
     session = AgentSession(Model("scripted/model", context_window=10_000), client=model, tools=[look], cwd=tmp_path)
     with asyncio.Runner() as runner:
@@ -169,173 +142,10 @@ def test_a_session_goes_on_over_lines_between_which_the_loop_stands_still(tmp_pa
     model.assert_done()
 
 
-# The first verb ---------------------------------------------------------------------------------
-
-
-async def steered(session: AgentSession) -> None:
-    session.steer("go on")
-    await session.wait_for_idle()
-
-
-async def followed_up(session: AgentSession) -> None:
-    session.follow_up("go on")
-    await session.wait_for_idle()
-
-
-async def ran(session: AgentSession) -> None:
-    async with session.run("go on") as run:
-        await run.result()
-
-
-async def navigated(session: AgentSession) -> None:
-    await session.navigate_tree(session.session_manager.get_branch()[1].id)
-
-
-async def forked(session: AgentSession) -> None:
-    (await session.fork()).close()
-
-
-FIRST_VERBS: dict[str, tuple[Verb, int]] = {
-    "start": (lambda session: session.start(), 0),
-    "prompt": (lambda session: session.prompt("go on"), 1),
-    "run": (ran, 1),
-    "steer": (steered, 1),
-    "follow_up": (followed_up, 1),
-    "compact": (lambda session: session.compact(), 0),
-    "set_model": (lambda session: session.set_model("scripted/other"), 0),
-    "set_thinking_level": (lambda session: session.set_thinking_level("low"), 0),
-    "set_name": (lambda session: session.set_name("A name"), 0),
-    "navigate_tree": (navigated, 0),
-    "fork": (forked, 0),
-    "load": (lambda session: session.load(lambda api: None), 0),
-}
-
-
-@asynccontextmanager
-async def left(tmp_path: Path) -> AsyncIterator[tuple[AgentSession, ScriptedModel, list[Event]]]:
-    """A session with a past, constructed and not started."""
-    async with ScriptedModel([reply(words(60)), reply(words(60))]) as model:
-        async with AgentSession(SMALL, client=model, tools=[], system_prompt=SYSTEM_PROMPT, cwd=tmp_path) as session:
-            await session.prompt(words(60))
-            await session.prompt(words(60))
-    model = ScriptedModel([always(reply("done"))], summaries=[always(reply(SUMMARY))])
-    session = AgentSession(SMALL, resume="latest", client=model, tools=[], system_prompt=SYSTEM_PROMPT, cwd=tmp_path)
-    events: list[Event] = []
-    session.subscribe(events.append)
-    yield session, model, events
-    await session.close()
-
-
-@pytest.mark.parametrize("name", FIRST_VERBS)
-async def test_the_first_verb_starts_the_session_whichever_it_is(tmp_path: Path, name: str) -> None:
-    # Mutation: in that verb leave `start` out.
-    verb, requests = FIRST_VERBS[name]
-    async with left(tmp_path) as (session, model, events):
-        await alone(verb(session))
-        names = [event.name for event in events if event.name != "queue_update"]
-        assert names.count("session_start") == 1
-        assert names[0] == "session_start"
-        assert len([request for request in model.requests if not request.is_summary]) == requests
-        await alone(session.start())
-        assert sum(isinstance(event, SessionStart) for event in events) == 1
-        check_nothing_left(session)
-
-
-async def test_many_first_verbs_at_once_start_the_session_once(tmp_path: Path) -> None:
-    # Mutation: in `SessionCore._start_once` leave the lock out.
-    async def slow(api: Any) -> None:
-        setups.append("slow")
-        await anyio.lowlevel.checkpoint()
-
-    setups: list[str] = []
-    model = ScriptedModel([reply("done")])
-    session = AgentSession("scripted/model", client=model, tools=[], extensions=[slow], cwd=tmp_path)
-    events: list[Event] = []
-    session.subscribe(events.append)
-    with anyio.fail_after(5):
-        results = await asyncio.gather(
-            session.start(),
-            session.prompt("go"),
-            session.set_name("A name"),
-            session.set_thinking_level("low"),
-            session.start(),
-        )
-    assert str(results[1]) == "done"
-    assert setups == ["slow"]
-    assert [event.name for event in events].count("session_start") == 1
-    await session.close()
-
-
-# Ends that come early ---------------------------------------------------------------------------
-
-
-async def starting(session: AgentSession) -> asyncio.Task[Any]:
-    """A prompt in a task of its own that has claimed the session and not opened it yet."""
-    prompting = asyncio.create_task(session.prompt("go"))
-    while session.is_idle:
-        await anyio.lowlevel.checkpoint()
-    assert session._core.opened is None
-    return prompting
-
-
-async def test_an_abort_while_a_session_starts_ends_the_prompt_that_starts_it(tmp_path: Path) -> None:
-    # Mutation: in `SessionCore.abort` return at once where the log is not open yet.
-    model = ScriptedModel([reply("done")])
-    session = AgentSession("scripted/model", client=model, tools=[], cwd=tmp_path)
-    with anyio.fail_after(5):
-        prompting = await starting(session)
-        await session.abort()
-        assert session.is_idle
-        assert await prompting is None
-        assert model.requests == []
-        assert str(await alone(session.prompt("go"))) == "done"
-        await session.close()
-
-
-async def test_a_start_that_was_ended_loads_nothing_twice_when_it_is_made_again(tmp_path: Path) -> None:
-    # Mutation: in `ExtensionSet.load_all` keep what was loaded when the rest is cancelled.
-    heard: list[str] = []
-    hangs = anyio.Event()
-    is_hanging = True
-
-    def quick(api: Any) -> None:
-        api.on("agent_start", lambda event: heard.append(event.name))
-
-    async def slow(api: Any) -> None:
-        if is_hanging:
-            hangs.set()
-            await anyio.sleep_forever()
-
-    model = ScriptedModel([reply("done")])
-    session = AgentSession("scripted/model", client=model, tools=[], extensions=[quick, slow], cwd=tmp_path)
-    with anyio.fail_after(5):
-        prompting = await starting(session)
-        await hangs.wait()
-        await session.abort()
-        assert await prompting is None
-        is_hanging = False
-        assert str(await session.prompt("go")) == "done"
-        assert heard == ["agent_start"]
-        await session.close()
-
-
-async def test_closing_while_a_session_starts_ends_the_start(tmp_path: Path) -> None:
-    # Mutation: in `SessionCore.abort` return at once where the log is not open yet: `close` never ends.
-    session = AgentSession("scripted/model", client=ScriptedModel(), tools=[], cwd=tmp_path)
-    with anyio.fail_after(5):
-        prompting = await starting(session)
-        assert await session.close() == []
-        with pytest.raises(SessionClosedError):
-            await prompting
-        with pytest.raises(SessionClosedError):
-            await session.start()
-
-
 async def test_the_end_of_one_task_is_not_the_end_of_another(tmp_path: Path) -> None:
-    # Mutation: run what a queue starts in the task that queued it; share one scope between verbs.
+    # Mutation: in `SessionCore.wake` start nothing; in `ActivityGate.claim_in_turn` leave who gave up in the line.
     held = hold(reply("one"))
-    steps = [held, reply("two"), reply("three")]
-    async with scene(tmp_path, steps) as stage:
+    async with scene(tmp_path, [held, reply("two"), reply("three")]) as stage:
         session = stage.session
         # Queued by a task that is over long before the answer comes.
         await alone(now(lambda: session.steer("first")))

@@ -539,9 +539,11 @@ def test_totals_count_every_usage_once_compacted_history_and_other_branches_incl
 
 def test_a_price_nobody_knows_makes_a_sum_a_lower_bound(manager: SessionManager):
     # Mutation: taking an unknown price for zero.
+    manager.append_message(answered("unpriced", usage=Usage(input=1)))
+    assert str(manager.totals.all) == "1 tokens, cost unknown"
     manager.append_message(answered("a", usage=Usage(input=1, cost=Cost(total=0.03))))
     manager.append_message(answered("b", usage=Usage(input=1)))
-    assert str(manager.totals.all) == "2 tokens, $0.03+"
+    assert str(manager.totals.all) == "3 tokens, $0.03+"
 
 
 # Warnings ---------------------------------------------------------------------------------------
@@ -624,6 +626,18 @@ def test_sessions_are_listed_and_found_by_id_and_path(tmp_path: Path):
         SessionManager.find("three")
     with pytest.raises(SessionNotFoundError):
         SessionManager.open(tmp_path / "none.jsonl")
+
+
+def test_what_is_there_but_no_session_and_what_is_not_unique_say_so(tmp_path: Path):
+    # Mutation: in `find_header` or `find` leave `why` out.
+    note = tmp_path / "note.txt"
+    note.write_text("hello\n")
+    with pytest.raises(SessionNotFoundError, match="neither a session's header nor an entry"):
+        SessionManager.open(SessionManager.find(note))
+    for session_id in ("ab1", "ab2"):
+        SessionManager.create(tmp_path, session_id=session_id).close()
+    with pytest.raises(SessionNotFoundError, match="2 ids begin so"):
+        SessionManager.find("ab")
 
 
 def test_one_writer_at_a_time_and_readers_never_blocked(on_disk: SessionManager):
