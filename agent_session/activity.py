@@ -70,6 +70,7 @@ class _Waiter:
     def __init__(self, kind: ActivityKind) -> None:
         self.kind = kind
         self.outer = _current.get()
+        self.is_aborted = False
         self.activity: Activity | None = None
         self.handed_over = anyio.Event()
 
@@ -181,17 +182,26 @@ class ActivityGate:
         if self._waiters:
             waiter = self._waiters.popleft()
             waiter.activity = self._admit(waiter.kind, waiter.outer)
+            if waiter.is_aborted:
+                waiter.activity.abort()
             waiter.handed_over.set()
         else:
             self._idle.set()
 
     def abort_innermost(self, kind: ActivityKind) -> bool:
-        """Abort the innermost activity of this kind; False when there is none."""
+        """Abort the innermost activity of this kind, else those that are next in line; False when there is none."""
         for activity in reversed(self._stack):
             if activity.kind == kind:
                 activity.abort()
                 return True
-        return False
+        return self.abort_waiting(kind)
+
+    def abort_waiting(self, kind: ActivityKind) -> bool:
+        """Those of this kind that wait find themselves aborted when their turn comes; False when none waits."""
+        waiters = [waiter for waiter in self._waiters if waiter.kind == kind]
+        for waiter in waiters:
+            waiter.is_aborted = True
+        return bool(waiters)
 
     def request_abort(self) -> None:
         """Ask for the end of what runs, at its next safe point: for handlers, which must not cancel themselves."""

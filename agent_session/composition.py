@@ -53,6 +53,10 @@ def open_manager(manager: SessionManager | None, resume: str | Path | None, cwd:
     if manager is not None:
         if resume is not None:
             raise ValueError("give either session_manager or resume, not both")
+        if not isinstance(manager, SessionManager):
+            raise TypeError(
+                f"session_manager is a SessionManager, not {type(manager).__name__}; a file is `resume=path`"
+            )
         return manager
     if resume is None:
         return SessionManager.create(cwd)

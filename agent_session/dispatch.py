@@ -75,6 +75,16 @@ def _coalesced(last: Event, event: MessageUpdate) -> MessageUpdate | None:
     return None
 
 
+def text_listener(on_text: Callable[[str], None]) -> Listener:
+    """A listener that hands on the text of answers as it streams."""
+
+    def listener(event: Event) -> None:
+        if isinstance(event, MessageUpdate) and isinstance(event.delta, TextDelta):
+            on_text(event.delta.text)
+
+    return listener
+
+
 def _listener_name(listener: Listener) -> str:
     return f"listener {getattr(listener, '__qualname__', repr(listener))}"
 

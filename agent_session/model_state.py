@@ -42,6 +42,7 @@ class ModelState:
         self._given_client = client
         self._clients: dict[str, ModelClient] = {}
         self._api_key = api_key
+        self._key_provider = model.provider
         self._learned_limit: int | None = None
 
     @property
@@ -96,8 +97,13 @@ class ModelState:
             self._clients[model.provider] = client_for(model)
         return self._clients[model.provider]
 
-    async def api_key(self) -> str | None:
-        """Resolved anew for each request."""
+    async def api_key(self, model: Model) -> str | None:
+        """The key that was given, resolved anew for each request; None for who finds its own.
+
+        It is the key of the provider that the session was opened with: no other one is ever sent it.
+        """
+        if self._given_client is None and model.provider != self._key_provider:
+            return None
         if not callable(self._api_key):
             return self._api_key
         key = self._api_key()

@@ -42,6 +42,8 @@ class Model:
     cost: ModelCost | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.id, str):
+            raise TypeError(f"a model is 'provider/name' or a Model, not {type(self.id).__name__}")
         provider, slash, name = self.id.partition("/")
         if not (provider and slash and name):
             raise ValueError(f"model id {self.id!r} is not `provider/name`, for example openai/gpt-5-mini")

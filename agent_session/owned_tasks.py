@@ -112,6 +112,18 @@ class OwnedTasks:
         """Of those that still run."""
         return tuple(sorted(task.get_name() for task in self._tasks))
 
+    @staticmethod
+    def require_loop(what: str) -> None:
+        """For verbs that are no coroutines and yet start tasks.
+
+        Raises:
+            RuntimeError: no event loop runs in this thread.
+        """
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            raise RuntimeError(f"{what} start a run: call them from the session's event loop (async code)") from None
+
     def spawn(self, work: Coroutine[Any, Any, Any], *, name: str) -> None:
         """Run `work` until it ends or `cancel_all`. It inherits the caller's context variables."""
         self._start(work, name).add_done_callback(self._report_crash)

@@ -14,12 +14,16 @@ def user_message(text: str, images: Sequence[ImageContent] = ()) -> UserMessage:
     """A message of the user.
 
     Raises:
+        TypeError: the text is no text, or an image no `ImageContent`.
         ValueError: neither text nor an image.
     """
     if not isinstance(text, str):
         raise TypeError(f"a prompt is text, not {type(text).__name__}")
     if not text.strip() and not images:
         raise ValueError("the prompt is empty: give it some text or an image")
+    for image in images:
+        if not isinstance(image, ImageContent):
+            raise TypeError(f"an image is an ImageContent (data, mime_type), not {type(image).__name__}")
     blocks = (TextContent(text),) if text else ()
     return UserMessage(content=(*blocks, *images), timestamp=now_ms())
 

@@ -40,9 +40,7 @@ class RunHandle:
 
     def steer(self, text: str, *, images: Sequence[ImageContent] = ()) -> None:
         """Say something before the run's next request."""
-        self._core.check_open()
-        self._core.parts.queue.put("steer", user_message(text, images))
-        self._core.wake()
+        self._core.queue("steer", user_message(text, images))
 
     def abort(self) -> None:
         """End the run; `result()` returns when it is over. What is queued stays in the queue."""

@@ -208,8 +208,6 @@ class AgentSession:
             CompactionError: it failed; `.outcome` says more, the log and the context are as before.
             SessionBusyError: a manual compaction or a tree move is under way, or a handler asks for its own session.
         """
-        if keep_recent_tokens is not None and keep_recent_tokens < 0:
-            raise ValueError(f"keep_recent_tokens is a number of tokens, not {keep_recent_tokens}")
         request = CompactionRequest(
             reason="manual",
             instructions=instructions,
@@ -219,7 +217,7 @@ class AgentSession:
         return await self._core.compact(request, interrupt=interrupt)
 
     def abort_compaction(self) -> bool:
-        """End the compaction that runs, and only it; False when there is none. Its outcome is `aborted`."""
+        """End the compaction that runs or is next in line, and only it: `aborted`. False when there is none."""
         return self._gate.abort_innermost("compaction")
 
     # Events and extensions ------------------------------------------------------------------------
@@ -394,6 +392,4 @@ class AgentSession:
         return self._core.parts
 
     def _queue(self, lane: Lane, message: UserMessage) -> None:
-        self._core.check_open()
-        self._parts.queue.put(lane, message)
-        self._core.wake()
+        self._core.queue(lane, message)

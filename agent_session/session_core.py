@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import anyio
 import anyio.to_thread
@@ -19,19 +19,19 @@ from agent_session.branching import TreeMoves
 from agent_session.compaction.types import NOTHING_STORED, CompactionOutcome, CompactionRequest
 from agent_session.compactor import Compactor
 from agent_session.composition import build_parts, check_arguments, open_manager
-from agent_session.dispatch import Dispatcher, Listener
+from agent_session.dispatch import Dispatcher, text_listener
 from agent_session.errors import CompactionError, SessionBusyError, SessionClosedError
-from agent_session.events import AgentSettled, MessageUpdate, SessionShutdown, SessionStart, Warning
+from agent_session.events import AgentSettled, SessionShutdown, SessionStart, Warning
 from agent_session.extending.extension_set import ExtensionSet
 from agent_session.extending.loader import Source
-from agent_session.llm.client import TextDelta
 from agent_session.owned_tasks import OwnedTasks
 from agent_session.parts import CompactionAsk, Parts
-from agent_session.queues import Queued
+from agent_session.queues import Lane, Queued
 from agent_session.run import Run
 from agent_session.session_view import RuntimeView
 from agent_session.settings import Settings
 from session_store import SessionManager
+from session_store.errors import SessionReadOnlyError
 from session_store.messages import AssistantMessage, UserMessage
 
 IfBusy: TypeAlias = Literal["raise", "wait", "steer", "follow_up"]
@@ -145,9 +145,9 @@ class SessionCore:
         returned += self.opened.queue.clear()
         if self.is_started:
             await self.dispatcher.notify(SessionShutdown(reason="close"))
-        if self.opened.recorder.has_untold:
-            await self.opened.recorder.announce()
         self.extensions.end("the session was closed")
+        # What handlers have left in the log to the very last; nobody can add to it any more.
+        await self.opened.recorder.announce()
         await self.owned.cancel_all()
         self.dispatcher.close_streams()
         try:
@@ -167,9 +167,13 @@ class SessionCore:
         if activity is not None and self.gate.is_inside():
             self.request_abort()
         elif activity is not None:
+            # A compaction that is waiting for this one to end is ended with it.
+            self.gate.abort_waiting("compaction")
             activity.abort()
             try:
-                await activity.ended.wait()
+                while activity is not None and activity.is_aborted:
+                    await activity.ended.wait()
+                    activity = self.gate.current
             except BaseException:
                 # Nobody gets what this call was to return.
                 if self.opened is not None:
@@ -185,6 +189,8 @@ class SessionCore:
         self, message: UserMessage, if_busy: IfBusy, on_text: Callable[[str], None] | None
     ) -> AssistantMessage | None:
         self.check_open()
+        if if_busy not in get_args(IfBusy):
+            raise ValueError(f"if_busy is one of {', '.join(map(repr, get_args(IfBusy)))}, not {if_busy!r}")
         if self.gate.is_inside():
             self.parts.queue.put("follow_up", message)
             return None
@@ -196,6 +202,12 @@ class SessionCore:
         else:
             activity = self.gate.claim("run")
         return await self.hold_run(activity, message, on_text)
+
+    def queue(self, lane: Lane, message: UserMessage) -> None:
+        self.check_open()
+        self.owned.require_loop("steer() and follow_up()")
+        self.parts.queue.put(lane, message)
+        self.wake()
 
     async def compact(self, request: CompactionRequest, *, interrupt: bool) -> CompactionOutcome:
         self.check_open()
@@ -241,7 +253,7 @@ class SessionCore:
         run: Run | None = None
         settled: AgentSettled | None = None
         is_aborted = True
-        unsubscribe = self.dispatcher.subscribe(_text_listener(on_text)) if on_text is not None else None
+        unsubscribe = self.dispatcher.subscribe(text_listener(on_text)) if on_text is not None else None
         try:
             with self.gate.hold(activity):
                 try:
@@ -308,7 +320,10 @@ class SessionCore:
         try:
             with self.gate.hold(activity), activity.scope:
                 self.check_open()
+                await anyio.lowlevel.checkpoint_if_cancelled()
                 await self.start()
+                if self.parts.manager.is_read_only:
+                    raise SessionReadOnlyError(self.parts.manager.path)  # before a summary is paid for
                 compactor = Compactor(self.parts)
                 outcome = await compactor.run(request)
         finally:
@@ -379,11 +394,3 @@ class SessionCore:
 
     def _task_crashed(self, name: str, error: BaseException) -> None:
         self.dispatcher.report(Warning(text=f"{name}: {type(error).__name__}: {error}"))
-
-
-def _text_listener(on_text: Callable[[str], None]) -> Listener:
-    def listener(event: object) -> None:
-        if isinstance(event, MessageUpdate) and isinstance(event.delta, TextDelta):
-            on_text(event.delta.text)
-
-    return listener

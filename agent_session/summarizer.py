@@ -185,7 +185,7 @@ class Summarizer:
                 thinking_level=level,
                 max_output_tokens=max_tokens,
                 session_id=self._parts.manager.session_id,
-                api_key=await self._parts.models.api_key(),
+                api_key=await self._parts.models.api_key(model),
                 silence_seconds=settings.compaction.summary_silence_seconds,
             )
             try:

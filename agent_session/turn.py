@@ -126,7 +126,7 @@ async def _build_request(parts: Parts) -> ModelRequest:
         thinking_level=parts.models.thinking_level,
         max_output_tokens=clamp_output_tokens(parts.models.model, budget, measurement.tokens),
         session_id=parts.manager.session_id,
-        api_key=await parts.models.api_key(),
+        api_key=await parts.models.api_key(parts.models.model),
         silence_seconds=settings.retry.silence_seconds,
     )
 

@@ -154,8 +154,8 @@ def _files_in(folder: Path) -> list[Path]:
         return [
             Path(entry.path) for entry in os.scandir(folder) if entry.name.endswith(SESSION_SUFFIX) and entry.is_file()
         ]
-    except (FileNotFoundError, NotADirectoryError):
-        return []
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return []  # one folder that may not be read must not hide the others
 
 
 def _modified(path: Path) -> float:

@@ -72,9 +72,11 @@ class StaleLeafError(SessionStoreError):
         self.path = path
         self.expected_bytes = expected_bytes
         self.found_bytes = found_bytes
+        what = f"the file has {found_bytes} bytes where this writer left {expected_bytes}; another program wrote to it"
+        if not found_bytes:
+            what = f"the file is gone, or empty, where this writer left {expected_bytes} bytes"
         super().__init__(
-            f"{path}: the file has {found_bytes} bytes where this writer left {expected_bytes}; another "
-            f"program wrote to it. Nothing was appended: open the session again to go on from what is there now"
+            f"{path}: {what}. Nothing was appended: open the session again to go on from what is there now"
         )
 
 
@@ -97,7 +99,7 @@ class SessionLockedError(SessionStoreError):
         self.path = path
         self.owner = owner
         self.pid = owner.get("pid")
-        who = "somebody"
+        who = "somebody who does not say who, or its lock file was removed"
         if owner:
             who = f"process {owner.get('pid', '?')} on {owner.get('host', '?')}, since {owner.get('since', '?')}"
         super().__init__(

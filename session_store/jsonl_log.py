@@ -72,7 +72,10 @@ class JsonlLog:
             FileExistsError: there is such a file.
             SessionWriteError: the disk refused; no file is left.
         """
-        make_private_folder(path.parent)
+        try:
+            make_private_folder(path.parent)
+        except OSError as error:
+            raise SessionWriteError(path, f"its folder could not be made ({error.strerror})") from error
         if path.exists():
             raise FileExistsError(f"{path}: there is a file of that name; open it, or choose another id")
         lock = WriterLock(path)
@@ -96,8 +99,9 @@ class JsonlLog:
         """The log in that file. A writer locks it and settles its last line; a reader changes nothing.
 
         Raises:
-            SessionNotFoundError: there is no such file, or it is no session.
+            SessionNotFoundError: there is no such file, it may not be opened, or it is no session.
             SessionLockedError: another writer owns it.
+            SessionWriteError: a lock cannot be made beside it.
             UnsupportedVersionError: a newer release wrote it.
         """
         if not path.is_file():
@@ -105,7 +109,11 @@ class JsonlLog:
         lock = None if read_only else WriterLock(path)
         fd = -1
         try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC if read_only else _APPENDING)
+            try:
+                fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC if read_only else _APPENDING)
+            except PermissionError as error:
+                verb = "read" if read_only else "written"
+                raise SessionNotFoundError(str(path), why=f"it cannot be {verb} ({error.strerror})") from error
             with path.open("rb") as lines:
                 found = find_header(lines, path)
             if not read_only and found.version >= FIRST_TREE_VERSION:

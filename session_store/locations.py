@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from pathlib import Path
@@ -9,6 +10,9 @@ from pathlib import Path
 from session_store.entries import SessionHeader
 
 SESSION_SUFFIX = ".jsonl"
+
+_NAME_LIMIT_BYTES = 255 - len("----")
+_HASH_DIGITS = 16
 
 
 def default_session_dir() -> Path:
@@ -18,8 +22,15 @@ def default_session_dir() -> Path:
 
 
 def folder_for(cwd: str | Path, root: Path) -> Path:
-    """The folder of the sessions of one working directory: `--home-me-project--`."""
+    """The folder of the sessions of one working directory: `--home-me-project--`.
+
+    A directory so deep that no file system takes its name is cut, with a hash of the whole to tell it from others.
+    """
     name = re.sub(r"[/\\:]", "-", re.sub(r"^[/\\]", "", str(cwd)))
+    whole = os.fsencode(name)
+    if len(whole) > _NAME_LIMIT_BYTES:
+        start = whole[: _NAME_LIMIT_BYTES - _HASH_DIGITS - 1].decode("utf-8", "ignore")
+        name = f"{start}-{hashlib.sha256(whole).hexdigest()[:_HASH_DIGITS]}"
     return root / f"--{name}--"
 
 

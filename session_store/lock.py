@@ -14,7 +14,7 @@ import os
 import weakref
 from pathlib import Path
 
-from session_store.errors import SessionLockedError
+from session_store.errors import SessionLockedError, SessionWriteError
 from session_store.ids import now_iso
 
 _OWNER_LIMIT_BYTES = 4096
@@ -30,6 +30,7 @@ class WriterLock:
 
         Raises:
             SessionLockedError: somebody else has it; `owner` says who.
+            SessionWriteError: the folder lets nobody make one.
         """
         self._path = path
         # Two names of one file must meet in one lock.
@@ -72,7 +73,14 @@ class WriterLock:
 
     def _acquire(self) -> int:
         while True:
-            fd = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                fd = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            except OSError as error:
+                raise SessionWriteError(
+                    self._path,
+                    f"its lock file cannot be opened ({error.strerror}: {self._lock_path}); "
+                    "SessionManager.open(path, read_only=True) needs none",
+                ) from error
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if self._is_current(fd):

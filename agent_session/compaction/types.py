@@ -107,13 +107,25 @@ class CompactionResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionRequest:
-    """What sets a compaction off."""
+    """What sets a compaction off.
+
+    Raises:
+        TypeError: instructions that are no text.
+        ValueError: `keep_recent_tokens` is no number of tokens.
+    """
 
     reason: CompactionReason
     instructions: str | None = None
     keep_recent_tokens: int | None = None
     model: str | None = None
     will_retry: bool = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.instructions, str | None):
+            raise TypeError(f"compaction instructions are text, not {type(self.instructions).__name__}")
+        keep: object = self.keep_recent_tokens
+        if keep is not None and (not isinstance(keep, int) or keep < 0):
+            raise ValueError(f"keep_recent_tokens is a whole number of tokens, not {keep!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import anyio
@@ -113,7 +113,7 @@ class HookRunner:
         """
         shield = Shield(self._grace)
         try:
-            await self._tasks.attend(awaited(work), name=name, clock=OwnClock(seconds), shield=shield)
+            await self._tasks.attend(_as_coroutine(work), name=name, clock=OwnClock(seconds), shield=shield)
         finally:
             shield.give_back()
 
@@ -140,9 +140,13 @@ class HookRunner:
             return answer
         clock = OwnClock(self._hook_timeout() if registration.timeout is DEFAULT_TIMEOUT else registration.timeout)
         name = f"the {registration.event} handler of {registration.owner}"
-        # The handler's own coroutine is the task's, so that one cancelled before it began is closed, not forgotten.
-        work = answer if inspect.iscoroutine(answer) else awaited(answer)
+        work = _as_coroutine(answer)
         return await self._tasks.attend(work, name=name, clock=clock, context=context_served_by(clock), shield=shield)
+
+
+def _as_coroutine(work: Awaitable[Any]) -> Coroutine[Any, Any, Any]:
+    # A coroutine is the task's own, so that one cancelled before it began is closed, not forgotten.
+    return work if inspect.iscoroutine(work) else awaited(work)
 
 
 def _failure(registration: Registration, event: Event, error: Exception) -> ExtensionFailed:

@@ -9,8 +9,18 @@ from typing import Any
 import anyio
 import pytest
 
-from agent_session import AgentSettled, CompactionEnd, QueueUpdate, SessionBusyError, ToolExecutionStart, Veto, tool
-from agent_session.testing import call, fail, hold, reply
+from agent_session import (
+    AgentSession,
+    AgentSettled,
+    CompactionEnd,
+    Model,
+    QueueUpdate,
+    SessionBusyError,
+    ToolExecutionStart,
+    Veto,
+    tool,
+)
+from agent_session.testing import ScriptedModel, call, fail, hold, reply
 from tests.session.scene import SUMMARY, Scene, scene, texts, words
 
 
@@ -264,6 +274,25 @@ async def test_a_manual_compaction_aborts_the_run_and_delivers_what_was_queued(t
         assert texts(stage.session.messages)[-3:] == ["go", "queued", "answered"]
 
 
+async def test_a_manual_compaction_goes_before_the_prompts_that_wait(tmp_path: Path) -> None:
+    # Mutation: in `ActivityGate.claim_in_turn` do not look at `first`.
+    held = hold(reply("never"))
+    async with scene(tmp_path, [*filled(), held, reply("answered")]) as stage:
+        await fill(stage)
+        outcomes: list[Any] = []
+        with anyio.fail_after(5):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(attempt, outcomes, lambda: stage.session.prompt("go"))
+                await held.started.wait()
+                tasks.start_soon(attempt, outcomes, lambda: stage.session.prompt("wait", if_busy="wait"))
+                await anyio.wait_all_tasks_blocked()
+                tasks.start_soon(attempt, outcomes, stage.session.compact)
+        aborted, compacted, answered = outcomes
+        assert aborted is None
+        assert compacted.status == "applied"
+        assert str(answered) == "answered"
+
+
 async def test_an_abort_gives_back_what_was_queued(tmp_path: Path) -> None:
     # Mutation: in `SessionCore.abort` leave the queue alone, or drop it.
     held = hold(reply("never"))
@@ -358,3 +387,52 @@ async def test_text_for_an_idle_session_starts_a_run_of_its_own(tmp_path: Path) 
             stage.session.follow_up("second")
             await stage.session.wait_for_idle()
         assert texts(stage.session.messages) == ["first", "one", "second", "two"]
+
+
+async def test_an_abort_of_a_compaction_ends_those_that_its_handlers_asked_for(tmp_path: Path) -> None:
+    # Mutation: in `SessionCore.abort` leave `_drop_asks` out.
+    def asking(api: Any) -> None:
+        @api.on("before_compact")
+        def ask(event: Any, ctx: Any) -> None:
+            ctx.request_compaction("once more")
+
+    held = hold(reply(SUMMARY))
+    async with scene(tmp_path, filled(), summaries=[held], extensions=[asking]) as stage:
+        await fill(stage)
+        with anyio.fail_after(5):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(stage.session.compact)
+                await held.started.wait()
+                await stage.session.abort()
+            await stage.session.wait_for_idle()
+        assert stage.outcomes == ["aborted"]
+
+
+async def test_two_sessions_that_ask_each_other_do_not_wait_for_themselves(tmp_path: Path) -> None:
+    # Mutation: in `ActivityGate` forget what somebody who waits in line runs inside of.
+    @tool
+    async def delegate() -> str:
+        """Let the other session do it."""
+        return str(await other.prompt("do it", if_busy="wait"))
+
+    @tool
+    async def call_back() -> str:
+        """Tell the first session something."""
+        return str(await first.prompt("by the way"))
+
+    held = hold(reply("busy"))
+    steps = [call("delegate"), reply("delegated"), reply("noted")]
+    async with ScriptedModel(steps) as one, ScriptedModel([held, call("call_back"), reply("done")]) as two:
+        model = Model("scripted/model", context_window=10_000)
+        first = AgentSession(model, client=one, tools=[delegate], cwd=tmp_path)
+        other = AgentSession(model, client=two, tools=[call_back], cwd=tmp_path)
+        async with first, other:
+            with anyio.fail_after(5):
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(other.prompt, "something else")
+                    await held.started.wait()
+                    tasks.start_soon(first.prompt, "go")
+                    await anyio.wait_all_tasks_blocked()
+                    held.release()
+            assert texts(other.messages)[-3:] == ["", "None", "done"]
+            assert texts(first.messages) == ["go", "", "done", "delegated", "by the way", "noted"]

@@ -216,4 +216,6 @@ async def test_what_a_compaction_says_is_left_is_what_is_measured_afterwards(tmp
         assert second.tokens_after == stage.session.context_usage().tokens
         # What it keeps begins before the first compaction, whose summary leaves all the same.
         ids = [entry.id for entry in stage.session.transcript]
-        assert ids.index(stage.compactions[1].first_kept_entry_id) < ids.index(stage.compactions[0].id)
+        boundary = stage.compactions[1].first_kept_entry_id
+        assert boundary is not None
+        assert ids.index(boundary) < ids.index(stage.compactions[0].id)

@@ -95,7 +95,7 @@ async def test_with_compaction_off_an_overflow_is_said_once(tmp_path: Path) -> N
 
 
 async def test_a_veto_of_an_overflow_gives_the_overflow_error_and_keeps_the_queue(tmp_path: Path) -> None:
-    # Mutation: in `Run._agent_run` go on after `_recover` gave False.
+    # Mutation: in `Run._agent_run` go on after `_recover` gave False; in `Compactor._end` promise a retry all the same.
     steps = [*filled(), fail(400, TOO_LONG)]
     async with scene(tmp_path, steps, window=8_000, extensions=[veto_on("overflow")]) as stage:
         await fill(stage)
@@ -108,6 +108,7 @@ async def test_a_veto_of_an_overflow_gives_the_overflow_error_and_keeps_the_queu
         with pytest.raises(ContextOverflowError) as caught:
             await stage.session.prompt("go")
         assert "vetoed" in str(caught.value.__notes__)
+        assert [event.will_retry for event in stage.of(CompactionEnd)] == [False]
         assert stage.outcomes == ["vetoed"]
         assert stage.session.pending_messages == ("still here",)
         stage.check_whole()
@@ -145,10 +146,15 @@ async def test_the_failed_attempt_is_in_the_log_and_its_error_carries_it(tmp_pat
 
 
 async def test_transient_failures_are_retried_and_leave_the_context(tmp_path: Path) -> None:
-    # Mutation: in `is_sent` let failed answers through.
+    # Mutation: in `is_sent` let failed answers through; in `Run._ask_until_answered` never say that it is retrying.
     steps: list[Any] = [fail(503, "busy"), fail(500, "oops"), fail(529, "overloaded"), reply("fine")]
     async with scene(tmp_path, steps) as stage:
+        retrying: list[bool] = []
+        stage.session.subscribe(
+            lambda event: retrying.append(stage.session.is_retrying) if event.name.startswith("retry") else None
+        )
         assert str(await stage.session.prompt("go")) == "fine"
+        assert retrying == [True, True, True, False]
         assert texts(stage.session.messages) == ["go", "fine"]
         retries = [name for name in stage.names if name.startswith(("retry", "message_discarded"))]
         assert retries == ["message_discarded", "retry_start"] * 3 + ["retry_end"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent_session import CompactionEnd, EntryAppended, SessionCompact, ToolContext, tool
+from agent_session import AgentStart, CompactionEnd, EntryAppended, SessionCompact, SessionStart, ToolContext, tool
 from agent_session.testing import call, calls, fail, reply, stop
 from session_store import SessionManager
 from tests.session.scene import SUMMARY, Scene, scene, texts, words
@@ -87,7 +87,8 @@ async def test_thirty_tool_steps_compact_on_the_way_and_end_in_one_answer(tmp_pa
 
 
 async def test_an_overflow_is_compacted_away_and_the_request_is_repeated_once(tmp_path: Path) -> None:
-    # Mutation: in `Run._recover` return True without compacting; in `_agent_run` leave out `end_agent_run`.
+    # Mutation: in `Run._recover` return True without compacting; in `_agent_run` leave out `end_agent_run`, or tell a
+    # first start where it is a second.
     steps: list[Any] = [
         *(reply(words(60, f"answer {number}")) for number in range(3)),
         fail(400, "This model's maximum context length is 900 tokens. However, your messages resulted in 990 tokens."),
@@ -104,6 +105,7 @@ async def test_an_overflow_is_compacted_away_and_the_request_is_repeated_once(tm
             *("agent_start", "turn_start", "turn_end", "agent_end"),
             "agent_settled",
         ]
+        assert [event.is_retry for event in stage.of(AgentStart)] == [False, True]
         end = stage.of(CompactionEnd)[0]
         assert (end.reason, end.will_retry, end.outcome.status) == ("overflow", True, "applied")
         assert stage.session.context_usage().threshold < 900
@@ -259,6 +261,51 @@ async def test_a_good_answer_to_too_much_input_is_kept_and_compacted_after(tmp_p
         assert stage.of(CompactionEnd)[0].will_retry is False
 
 
+async def test_an_answer_to_too_much_input_is_compacted_after_once(tmp_path: Path) -> None:
+    # Mutation: in `Run._check` do not take `_is_window_exceeded` back: what is queued meanwhile would compact again.
+    steps = [
+        *(reply(words(60, f"answer {number}")) for number in range(3)),
+        reply("good", usage=(1_200, 0, 0, 5)),
+        reply("and more"),
+    ]
+    async with scene(tmp_path, steps) as stage:
+        await fill(stage)
+
+        def queue(event: object) -> None:
+            if isinstance(event, CompactionEnd):
+                stage.session.follow_up(words(40, "one thing"))
+
+        unsubscribe = stage.session.subscribe(queue)
+        stage.session.subscribe(lambda event: unsubscribe() if isinstance(event, CompactionEnd) else None)
+        await stage.session.prompt("go")
+        assert stage.outcomes == ["applied"]
+
+
+@pytest.mark.parametrize(
+    ("usage", "content", "is_overflow"),
+    [
+        pytest.param((990, 0, 0, 0), "", True, id="99 % of the window"),
+        pytest.param((100, 890, 0, 0), "", True, id="most of it from a cache"),
+        pytest.param((900, 0, 0, 0), "", False, id="less than that"),
+        pytest.param((995, 0, 0, 5), "The answ", False, id="it said something"),
+        pytest.param(None, "", False, id="nobody knows"),
+    ],
+)
+async def test_a_stop_for_length_is_an_overflow_where_the_input_left_no_room(
+    tmp_path: Path, usage: Any, content: str, is_overflow: bool
+) -> None:
+    # Mutation: in `recovery.judge` ask for another share, count fresh input only, or do not look at what was said.
+    steps = [
+        *(reply(words(60, f"answer {number}")) for number in range(3)),
+        stop("length", text=content, usage=usage),
+        *([reply("after all")] if is_overflow else []),
+    ]
+    async with scene(tmp_path, steps) as stage:
+        await fill(stage)
+        await stage.session.prompt("go")
+        assert ("overflow" in [entry.reason for entry in stage.compactions]) == is_overflow
+
+
 async def test_an_answer_cut_before_its_first_token_by_a_full_window_is_an_overflow(tmp_path: Path) -> None:
     # Mutation: in `recovery.judge` leave the case of stop "length" out.
     steps = [
@@ -283,6 +330,7 @@ async def test_opening_a_full_session_asks_nothing_of_a_model(tmp_path: Path) ->
         await stage.session.prompt("fill it")
     async with scene(tmp_path, [reply("fine")], manager=SessionManager.open(stage.path)) as again:
         assert again.provider.requests == []
+        assert [event.reason for event in again.of(SessionStart)] == ["resume"]
         await again.session.prompt("go on")
         assert [request.is_summary for request in again.provider.requests] == [True, False]
 

@@ -1,6 +1,10 @@
 """The fake provider, seen from the wire."""
 
+import asyncio
+import socket
+import struct
 import sys
+from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -169,3 +173,24 @@ def test_calls_are_numbered_from_zero_on_the_wire_whatever_came_before() -> None
     chunk = orjson.loads(first.removeprefix(b"data: "))
     (piece,) = chunk["choices"][0]["delta"]["tool_calls"]
     assert (piece["index"], piece["id"], piece["function"]["name"]) == (0, "c1", "ls")
+
+
+# Mutation: in `_Incoming.wait_for_more` let the `ConnectionError` out.
+async def test_a_client_that_resets_its_connection_is_one_that_left() -> None:
+    unhandled: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: unhandled.append(context))
+    async with FakeProvider([hang()]) as provider:
+        client = socket.socket()
+        client.setblocking(False)
+        body = orjson.dumps(ASK)
+        await asyncio.get_running_loop().sock_connect(client, ("127.0.0.1", provider._server.port))
+        head = b"POST /v1/chat/completions HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(body)
+        await asyncio.get_running_loop().sock_sendall(client, head + body)
+        with anyio.fail_after(5):
+            request = await provider.arrived(1)
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            client.close()
+            await request.disconnected.wait()
+            while provider._server._connections:
+                await anyio.lowlevel.checkpoint()
+    assert unhandled == []
