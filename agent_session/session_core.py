@@ -267,7 +267,7 @@ class SessionCore:
                     is_aborted = False
                     raise
                 finally:
-                    settled = await self.owned.finish(
+                    settled = await self.owned.finish(  # noqa: ASYNC102 - it runs to its end whatever cancels it
                         self._settle(activity, run, is_aborted), name="settling", on_cancel=activity.begin_grace
                     )
         finally:

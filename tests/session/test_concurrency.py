@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from agent_session import (
     Veto,
     tool,
 )
+from agent_session.activity import ActivityGate
 from agent_session.testing import ScriptedModel, call, fail, hold, reply
 from tests.session.scene import SUMMARY, Scene, scene, texts, words
 
@@ -436,3 +438,20 @@ async def test_two_sessions_that_ask_each_other_do_not_wait_for_themselves(tmp_p
                     held.release()
             assert texts(other.messages)[-3:] == ["", "None", "done"]
             assert texts(first.messages) == ["go", "", "done", "delegated", "by the way", "noted"]
+
+
+async def test_a_gate_that_was_handed_to_somebody_who_was_just_cancelled_is_free() -> None:
+    # Mutation: in `ActivityGate.claim_in_turn` give nothing back where the wait was cancelled after it had ended.
+    gate = ActivityGate()
+    holder = gate.claim("run")
+    waiting = asyncio.create_task(gate.claim_in_turn("run"))
+    while not gate.waiting:
+        await anyio.lowlevel.checkpoint()
+    # Both before it wakes up.
+    gate.release(holder)
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    assert waiting.cancelled()
+    assert gate.is_idle
+    with anyio.fail_after(5):
+        await gate.wait_idle()

@@ -8,7 +8,7 @@ from typing import Any
 
 from agent_session import CompactionEnd, Summarize, ToolResult, Warning, tool
 from agent_session.testing import always, call, fail, reply
-from tests.session.scene import scene, texts, words
+from tests.session.scene import SUMMARY, scene, texts, words
 
 
 @tool
@@ -30,7 +30,9 @@ async def test_files_read_and_changed_are_listed_once_over_all_compactions(tmp_p
         reply(words(40, "wrote it")),
         reply(words(40, "done")),
     ]
-    async with scene(tmp_path, steps, tools=["read", "write"], window=8_000) as stage:
+    # As a model does that copies what it was shown.
+    copied = always(reply(SUMMARY + "\n\n<read-files>\na.txt\n</read-files>"))
+    async with scene(tmp_path, steps, summaries=[copied], tools=["read", "write"], window=8_000) as stage:
         await stage.session.prompt(words(40, "first"))
         await stage.session.prompt(words(40, "second"))
         await stage.session.compact(keep_recent_tokens=60)
