@@ -94,35 +94,15 @@ class Compactor:
     # The pipeline -------------------------------------------------------------------------------
 
     def _prepare(self, request: CompactionRequest) -> CompactionPreparation | Skip:
-        """What would be cut. An automatic one whose kept tail alone fills the threshold keeps less, where it can."""
         parts = self._parts
-        budget = parts.meter.budget(parts.settings().compaction)
-        tokens_before = parts.meter.measure().tokens
-        keep = request.keep_recent_tokens
-
-        def prepared(keep: int | None) -> CompactionPreparation | Skip:
-            return prepare_compaction(
-                parts.manager.projection,
-                budget=budget,
-                tokens_before=tokens_before,
-                ledger=parts.meter.ledger,
-                keep_recent_tokens=keep,
-                reason=request.reason,
-            )
-
-        plan = prepared(keep)
-        if request.reason == "manual":
-            return plan
-        keep = budget.keep_recent if keep is None else keep
-        for _ in range(3):
-            if isinstance(plan, Skip) or budget.overhead + plan.kept_tokens < budget.threshold:
-                return plan
-            keep //= 2
-            tighter = prepared(keep)
-            if isinstance(tighter, Skip):
-                return plan
-            plan = tighter
-        return plan
+        return prepare_compaction(
+            parts.manager.projection,
+            budget=parts.meter.budget(parts.settings().compaction),
+            tokens_before=parts.meter.measure().tokens,
+            ledger=parts.meter.ledger,
+            keep_recent_tokens=request.keep_recent_tokens,
+            reason=request.reason,
+        )
 
     async def _attempt(self, attempt: Attempt) -> CompactionOutcome:
         parts, request, plan = self._parts, attempt.request, attempt.plan
