@@ -11,6 +11,8 @@ from typing import Any
 
 _NAMES: dict[str, str] = {
     "agent_session.session": "AgentSession",
+    "agent_session.sync": "SyncSession",
+    "agent_session.sync_handles": "SyncEventStream SyncLoadedExtension SyncRunHandle",
     "agent_session.run_handle": "RunHandle",
     "agent_session.models": "Model ModelCost",
     "agent_session.meter": "ContextUsage",
@@ -24,6 +26,8 @@ _NAMES: dict[str, str] = {
         "ModelClient ModelRequest PreparedRequest ToolDefinition ThinkingLevel TextDelta ThinkingDelta "
         "ToolCallDelta UsageReport ResponseId Finish"
     ),
+    "agent_session.llm.anthropic": "AnthropicClient",
+    "agent_session.llm.litellm_client": "LiteLLMClient",
     "agent_session.llm.openai_compatible": "OpenAICompatibleClient",
     "agent_session.tools.types": "Tool ToolContext ToolResult",
     "agent_session.tools.decorator": "tool",

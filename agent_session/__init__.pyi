@@ -45,11 +45,13 @@ from agent_session.hooks import (
     SessionCompact as SessionCompact, Summarize as Summarize, ToolCallEvent as ToolCallEvent,
     ToolResultEvent as ToolResultEvent, TreeSummary as TreeSummary, Veto as Veto,
 )
+from agent_session.llm.anthropic import AnthropicClient as AnthropicClient
 from agent_session.llm.client import (
     Finish as Finish, ModelClient as ModelClient, ModelRequest as ModelRequest, PreparedRequest as PreparedRequest,
     ResponseId as ResponseId, TextDelta as TextDelta, ThinkingDelta as ThinkingDelta, ThinkingLevel as ThinkingLevel,
     ToolCallDelta as ToolCallDelta, ToolDefinition as ToolDefinition, UsageReport as UsageReport,
 )
+from agent_session.llm.litellm_client import LiteLLMClient as LiteLLMClient
 from agent_session.llm.openai_compatible import OpenAICompatibleClient as OpenAICompatibleClient
 from agent_session.meter import ContextUsage as ContextUsage
 from agent_session.models import Model as Model, ModelCost as ModelCost
@@ -64,6 +66,10 @@ from agent_session.settings import (
     Settings as Settings,
 )
 from agent_session.stats import SessionStats as SessionStats
+from agent_session.sync import SyncSession as SyncSession
+from agent_session.sync_handles import (
+    SyncEventStream as SyncEventStream, SyncLoadedExtension as SyncLoadedExtension, SyncRunHandle as SyncRunHandle,
+)
 from agent_session.tools.decorator import tool as tool
 from agent_session.tools.types import Tool as Tool, ToolContext as ToolContext, ToolResult as ToolResult
 from session_store import (

@@ -19,7 +19,7 @@ import anyio
 from typing_extensions import override
 
 from agent_session.errors import SessionBusyError
-from agent_session.owned_tasks import GRACE_SECONDS
+from agent_session.owned_tasks import GRACE_SECONDS, loop_time
 
 ActivityKind: TypeAlias = Literal["run", "compaction", "tree"]
 
@@ -43,23 +43,33 @@ class Activity:
         self.kind = kind
         self.gate = gate
         self.outer = outer
-        self.scope = anyio.CancelScope()
+        self._scope: anyio.CancelScope | None = None
         self.since = time.monotonic()
         self.is_aborted = False
         self.is_abort_requested = False
         self.grace_until: float | None = None
         self.ended = anyio.Event()
 
+    @property
+    def scope(self) -> anyio.CancelScope:
+        """Made by the task that enters it: a claim may come from a callback of the loop, where there is no task."""
+        if self._scope is None:
+            self._scope = anyio.CancelScope()
+            if self.is_aborted:
+                self._scope.cancel()
+        return self._scope
+
     def abort(self) -> None:
-        """Cancel it. Safe from any task of the loop, also before its scope was entered."""
+        """Cancel it. Safe from anywhere in the loop, also before its scope was entered."""
         self.is_aborted = True
         self.begin_grace()
-        self.scope.cancel()
+        if self._scope is not None:
+            self._scope.cancel()
 
     def begin_grace(self) -> None:
         """From now on what is shielded has `GRACE_SECONDS` together: the end of something cancelled."""
         if self.grace_until is None:
-            self.grace_until = anyio.current_time() + GRACE_SECONDS
+            self.grace_until = loop_time() + GRACE_SECONDS
 
     @override
     def __repr__(self) -> str:

@@ -20,7 +20,11 @@ from agent_session.models import Model, ModelCost
 
 _FILE = "model_prices_and_context_window_backup.json"
 
-TOTAL_WINDOWS: Mapping[str, int] = {"openai/gpt-5": 400_000, "openai/gpt-5-mini": 400_000, "openai/gpt-5-nano": 400_000}
+TOTAL_WINDOWS: Mapping[str, int] = {
+    f"{provider}/{name}": 400_000
+    for provider in ("azure", "openai")
+    for name in ("gpt-5", "gpt-5-codex", "gpt-5-mini", "gpt-5-nano", "gpt-5.1", "gpt-5.1-codex", "gpt-5.2")
+}
 """Tokens of input and output together, where a provider documents a total beside its input limit."""
 
 
@@ -72,6 +76,8 @@ def _cost(record: Mapping[str, Any]) -> ModelCost | None:
 def _record(model_id: str) -> Mapping[str, Any] | None:
     """The model's entry: under its whole id, else under its plain name where that is this provider's.
 
+    Some providers' entries are parted by what they are reached through, as in `vertex_ai-anthropic_models`.
+
     The file is parsed for each model anew and let go of: kept, it would take some 30 MB for a handful of numbers.
     """
     found = importlib.util.find_spec("litellm")
@@ -85,6 +91,7 @@ def _record(model_id: str) -> Mapping[str, Any] | None:
     record = records.get(model_id)
     if record is None:
         record = records.get(name)
-        if not isinstance(record, dict) or record.get("litellm_provider") != provider:
+        owner = str(record.get("litellm_provider")) if isinstance(record, dict) else ""
+        if owner != provider and not owner.startswith((f"{provider}_", f"{provider}-")):
             return None
     return record if isinstance(record, dict) else None

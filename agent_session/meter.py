@@ -15,6 +15,7 @@ from agent_session.request_shape import RequestShape
 from agent_session.settings import CompactionSettings
 from session_store import SessionManager
 from session_store.context import ProjectedMessage, build_context
+from session_store.showing import fields_of, table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +42,9 @@ class ContextUsage:
             f"{self.tokens:,} of {self.window:,} tokens ({self.percent:.0f} %, {source}), "
             f"compacts above {self.threshold:,}"
         )
+
+    def _repr_html_(self) -> str:
+        return table("context, in tokens", [*fields_of(self), ("percent of the window", f"{self.percent:.0f}")])
 
 
 class ContextMeter:

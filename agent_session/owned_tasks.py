@@ -124,9 +124,12 @@ class OwnedTasks:
         except RuntimeError:
             raise RuntimeError(f"{what} start a run: call them from the session's event loop (async code)") from None
 
-    def spawn(self, work: Coroutine[Any, Any, Any], *, name: str) -> None:
-        """Run `work` until it ends or `cancel_all`. It inherits the caller's context variables."""
-        self._start(work, name).add_done_callback(self._report_crash)
+    def spawn(self, work: Coroutine[Any, Any, Any], *, name: str, context: Context | None = None) -> None:
+        """Run `work` until it ends or `cancel_all`.
+
+        It inherits the caller's context variables, or lives in `context` itself, where others can then look.
+        """
+        self._start(work, name, context).add_done_callback(self._report_crash)
 
     async def attend(
         self,
@@ -205,6 +208,19 @@ class OwnedTasks:
         error = None if task.cancelled() else task.exception()
         if error is not None:
             self._on_crash(task.get_name(), error)
+
+
+def loop_time() -> float:
+    """`anyio.current_time()`, in callbacks of the loop too, where there is no task for anyio to ask."""
+    return asyncio.get_running_loop().time()
+
+
+def entrance() -> Callable[..., object]:
+    """How other threads get something called in the event loop that runs here: `enter(function, *arguments)`.
+
+    It does not wait; calls come in the order in which they were made. Once the loop is closed it raises RuntimeError.
+    """
+    return asyncio.get_running_loop().call_soon_threadsafe
 
 
 async def _ended(task: asyncio.Task[Any], clock: Clock, shield: Shield | None) -> None:

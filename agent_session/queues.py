@@ -14,6 +14,7 @@ from typing import Literal, TypeAlias
 from session_store.messages import CustomMessage, UserMessage
 
 Lane: TypeAlias = Literal["steer", "follow_up", "next_turn"]
+IfBusy: TypeAlias = Literal["raise", "wait", "steer", "follow_up"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

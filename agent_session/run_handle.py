@@ -11,9 +11,10 @@ from agent_session.activity import Activity
 from agent_session.dispatch import EventStream
 from agent_session.events import Event, MessageDiscarded, MessageStart, MessageUpdate
 from agent_session.llm.client import TextDelta
-from agent_session.prompting import user_message
+from agent_session.prompting import Said
 from agent_session.session_core import SessionCore
-from session_store.messages import AssistantMessage, ImageContent, UserMessage
+from agent_session.tools.images import ImageSource
+from session_store.messages import AssistantMessage
 
 
 class RunHandle:
@@ -38,9 +39,9 @@ class RunHandle:
             raise self._error
         return self._message
 
-    def steer(self, text: str, *, images: Sequence[ImageContent] = ()) -> None:
-        """Say something before the run's next request."""
-        self._core.queue("steer", user_message(text, images))
+    def steer(self, text: str, *, images: Sequence[ImageSource] = ()) -> None:
+        """Say something before the run's next request. Image files are read before it returns."""
+        self._core.enqueue("steer", Said(text=text, images=images, folder=self._core.cwd).message_now())
 
     def abort(self) -> None:
         """End the run; `result()` returns when it is over. What is queued stays in the queue."""
@@ -53,9 +54,9 @@ class RunHandle:
         elif isinstance(event, MessageUpdate) and isinstance(event.delta, TextDelta):
             self.text += event.delta.text
 
-    async def _drive(self, message: UserMessage) -> None:
+    async def _drive(self, said: Said) -> None:
         try:
-            self._message = await self._core.hold_run(self._activity, message)
+            self._message = await self._core.hold_run(self._activity, said)
         except Exception as error:  # noqa: BLE001 - `result()` raises it
             self._error = error
         finally:
@@ -64,19 +65,19 @@ class RunHandle:
 
 
 @asynccontextmanager
-async def open_handle(core: SessionCore, text: str, images: Sequence[ImageContent]) -> AsyncIterator[RunHandle]:
+async def open_handle(core: SessionCore, text: str, images: Sequence[ImageSource]) -> AsyncIterator[RunHandle]:
     """Reserve the run at once and drive it in a task the session owns; leaving the block early aborts it.
 
     Raises:
         SessionBusyError: something else runs.
     """
-    message = user_message(text, images)
+    said = Said(text=text, images=images, folder=core.cwd)
     core.check_open()
     activity = core.gate.claim("run")
     async with core.dispatcher.events() as stream:
         handle = RunHandle(core, activity, stream)
         unsubscribe = core.dispatcher.subscribe(handle._listen)
-        core.owned.spawn(handle._drive(message), name="run")
+        core.owned.spawn(handle._drive(said), name="run")
         try:
             yield handle
         finally:

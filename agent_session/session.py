@@ -17,10 +17,7 @@ from typing_extensions import override
 from agent_session.branching import TreeMoves
 from agent_session.compaction.types import CompactionOutcome, CompactionRequest
 from agent_session.dispatch import EventStream, Listener
-from agent_session.events import (
-    ModelSelect,
-    ThinkingLevelSelect,
-)
+from agent_session.events import ModelSelect, ThinkingLevelSelect
 from agent_session.extending.extension_set import LoadedExtension
 from agent_session.extending.loader import Source
 from agent_session.llm.client import ModelClient, ThinkingLevel
@@ -28,16 +25,17 @@ from agent_session.meter import ContextUsage
 from agent_session.model_state import ApiKey
 from agent_session.models import Model
 from agent_session.parts import Parts
-from agent_session.prompting import user_message
-from agent_session.queues import Lane
+from agent_session.prompting import Said
+from agent_session.queues import IfBusy
 from agent_session.run_handle import RunHandle, open_handle
-from agent_session.session_core import IfBusy, SessionCore
+from agent_session.session_core import SessionCore
 from agent_session.settings import Settings
-from agent_session.stats import SessionStats, stats_of
+from agent_session.stats import SessionStats, html_of, stats_of
+from agent_session.tools.images import ImageSource
 from agent_session.tools.registry import ToolSpecifier
 from session_store import SessionManager
 from session_store.entries import Entry
-from session_store.messages import AssistantMessage, ImageContent, Message, UserMessage
+from session_store.messages import AssistantMessage, Message
 
 
 class AgentSession:
@@ -129,7 +127,7 @@ class AgentSession:
         self,
         text: str,
         *,
-        images: Sequence[ImageContent] = (),
+        images: Sequence[ImageSource] = (),
         if_busy: IfBusy = "raise",
         on_text: Callable[[str], None] | None = None,
     ) -> AssistantMessage | None:
@@ -138,30 +136,34 @@ class AgentSession:
         After an abort: the message with `stop_reason == "aborted"`, or None. On a busy session `if_busy` decides:
         "raise", "wait" for its turn, or queue as "steer" / "follow_up" and return None at once. During a manual
         compaction prompts wait in order. From inside a handler or tool of this session it is queued as a follow-up.
-        `on_text` is called with the text as it streams.
+        `on_text` is called with the text as it streams. `images` are paths (relative to `cwd`), bytes or blocks: png,
+        jpeg, gif or webp, of up to 3.75 MB and 8,000 pixels a side.
 
         Raises:
             SessionBusyError: something else runs and `if_busy` is "raise".
             ModelError: the run ended on a provider's error that was not recovered (`ContextOverflowError` for size).
             ContextCannotFitError: system prompt and tools alone do not fit the model.
-            ValueError: neither text nor an image.
+            ValueError: neither text nor an image, or an image that providers do not take; `OSError`: one not found.
         """
-        return await self._core.prompt(user_message(text, images), if_busy, on_text)
+        return await self._core.prompt(Said(text=text, images=images, folder=self.cwd), if_busy, on_text)
 
-    def run(self, text: str, *, images: Sequence[ImageContent] = ()) -> AbstractAsyncContextManager[RunHandle]:
+    def run(self, text: str, *, images: Sequence[ImageSource] = ()) -> AbstractAsyncContextManager[RunHandle]:
         """The same run as events: `async with session.run(text) as run`, then iterate it.
 
         Leaving the block early aborts the run.
         """
         return open_handle(self._core, text, images)
 
-    def steer(self, text: str, *, images: Sequence[ImageContent] = ()) -> None:
-        """Say something before the next request; on an idle session it starts a run the session owns."""
-        self._queue("steer", user_message(text, images))
+    def steer(self, text: str, *, images: Sequence[ImageSource] = ()) -> None:
+        """Say something before the next request; on an idle session it starts a run the session owns.
 
-    def follow_up(self, text: str, *, images: Sequence[ImageContent] = ()) -> None:
+        Image files are read before it returns; `prompt(..., if_busy="steer")` reads them in a thread.
+        """
+        self._core.enqueue("steer", Said(text=text, images=images, folder=self.cwd).message_now())
+
+    def follow_up(self, text: str, *, images: Sequence[ImageSource] = ()) -> None:
         """Say something when the run would end; on an idle session it starts a run the session owns."""
-        self._queue("follow_up", user_message(text, images))
+        self._core.enqueue("follow_up", Said(text=text, images=images, folder=self.cwd).message_now())
 
     @property
     def pending_messages(self) -> tuple[str, ...]:
@@ -387,9 +389,9 @@ class AgentSession:
         state = "closed" if self._core.is_closed else repr(self._gate)
         return f"<AgentSession {self.session_id}, {self.model.id}, {state}>"
 
+    def _repr_html_(self) -> str:
+        return html_of(self._core.opened, "closed" if self._core.is_closed else repr(self._gate))
+
     @property
     def _parts(self) -> Parts:
         return self._core.parts
-
-    def _queue(self, lane: Lane, message: UserMessage) -> None:
-        self._core.queue(lane, message)

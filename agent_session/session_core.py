@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, get_args
 
 import anyio
 import anyio.to_thread
@@ -26,15 +26,14 @@ from agent_session.extending.extension_set import ExtensionSet
 from agent_session.extending.loader import Source
 from agent_session.owned_tasks import OwnedTasks
 from agent_session.parts import CompactionAsk, Parts
-from agent_session.queues import Lane, Queued
+from agent_session.prompting import Said
+from agent_session.queues import IfBusy, Lane, Queued
 from agent_session.run import Run
 from agent_session.session_view import RuntimeView
 from agent_session.settings import Settings
 from session_store import SessionManager
 from session_store.errors import SessionReadOnlyError
 from session_store.messages import AssistantMessage, UserMessage
-
-IfBusy: TypeAlias = Literal["raise", "wait", "steer", "follow_up"]
 
 
 class SessionCore:
@@ -186,24 +185,25 @@ class SessionCore:
     # Verbs ------------------------------------------------------------------------------------------
 
     async def prompt(
-        self, message: UserMessage, if_busy: IfBusy, on_text: Callable[[str], None] | None
+        self, said: Said, if_busy: IfBusy, on_text: Callable[[str], None] | None
     ) -> AssistantMessage | None:
         self.check_open()
         if if_busy not in get_args(IfBusy):
             raise ValueError(f"if_busy is one of {', '.join(map(repr, get_args(IfBusy)))}, not {if_busy!r}")
         if self.gate.is_inside():
-            self.parts.queue.put("follow_up", message)
+            self.enqueue("follow_up", await said.message())
             return None
         if not self.gate.is_idle and if_busy in ("steer", "follow_up"):
-            self.parts.queue.put(if_busy, message)
+            self.enqueue(if_busy, await said.message())
             return None
         if if_busy == "wait" or self.gate.is_claimed_for("compaction"):
             activity = await self.gate.claim_in_turn("run")
         else:
             activity = self.gate.claim("run")
-        return await self.hold_run(activity, message, on_text)
+        return await self.hold_run(activity, said, on_text)
 
-    def queue(self, lane: Lane, message: UserMessage) -> None:
+    def enqueue(self, lane: Lane, message: UserMessage) -> None:
+        """Leave a message for the run there is; one starts where that ended while the message was made."""
         self.check_open()
         self.owned.require_loop("steer() and follow_up()")
         self.parts.queue.put(lane, message)
@@ -247,7 +247,7 @@ class SessionCore:
             raise SessionClosedError
 
     async def hold_run(
-        self, activity: Activity, message: UserMessage | None, on_text: Callable[[str], None] | None = None
+        self, activity: Activity, said: Said | None, on_text: Callable[[str], None] | None = None
     ) -> AssistantMessage | None:
         """One prompt inside its activity; whatever happens, the run is told to have ended and settled."""
         run: Run | None = None
@@ -260,6 +260,7 @@ class SessionCore:
                     with activity.scope:
                         self.check_open()
                         await self.start()
+                        message = await said.message() if said is not None else None
                         run = self.run = Run(self.parts, Compactor(self.parts))
                         await run.execute(message)
                         is_aborted = False
@@ -277,6 +278,8 @@ class SessionCore:
                 # The gate is left, and with it its grace: what an aborted run still waits for ends here.
                 with anyio.CancelScope(shield=True, deadline=activity.grace_until or math.inf):
                     await self.dispatcher.tell(settled)
+            elif self.is_started:
+                self.wake()  # there was no run to take what was queued for it
             # After an error the queue waits for the next prompt; who asked for a compaction is waiting for it now.
             self._drop_asks() if is_aborted else self._serve_asks()
         assert run is not None or is_aborted

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing_extensions import override
 
 from agent_session.parts import Parts
+from session_store.showing import table
 from session_store.totals import UsageSum, UsageTotals
 
 
@@ -32,6 +33,20 @@ class SessionStats:
             f"session {self.name or self.session_id}: {self.context_messages} messages in the context; spent "
             f"{self.total} in {self.total.requests} {'request' if self.total.requests == 1 else 'requests'}, of it "
             f"compaction {self.compaction}{where}"
+        )
+
+    def _repr_html_(self) -> str:
+        by_model = [(f"by {model}", str(spent)) for model, spent in self.by_model.items()]
+        return table(
+            f"session {self.name or self.session_id}",
+            [
+                ("path", self.path and str(self.path)),
+                ("messages in the context", self.context_messages),
+                ("requests", self.total.requests),
+                ("spent", str(self.total)),
+                *by_model,
+                ("of it compaction", str(self.compaction)),
+            ],
         )
 
 
@@ -59,3 +74,21 @@ def stats_of(parts: Parts) -> SessionStats:
 
 def _copied(total: UsageSum) -> UsageSum:
     return replace(total)
+
+
+def html_of(parts: Parts | None, state: str) -> str:
+    """The session as a notebook shows it."""
+    if parts is None:
+        return table("session", [("state", "not opened")])
+    manager, usage = parts.manager, parts.meter.usage(parts.settings().compaction)
+    return table(
+        f"session {manager.name or manager.session_id}",
+        [
+            ("state", state),
+            ("model", parts.models.model.id),
+            ("thinking level", parts.models.thinking_level),
+            ("context", repr(usage)),
+            ("spent", str(stats_of(parts).total)),
+            ("path", str(manager.path) if manager.path is not None else None),
+        ],
+    )

@@ -11,13 +11,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from session_store.messages import Content, Json, Message, SystemMessage, Usage
+from typing_extensions import override
+
+from session_store.messages import Content, Json, Message, SystemMessage, Usage, text_of
+from session_store.showing import Shown, one_line, quoted
 
 CURRENT_VERSION = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionHeader:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class SessionHeader(Shown):
     """The first line of a file. `cwd` is where the session works, `parent_session` the file it was made from."""
 
     id: str
@@ -27,9 +30,13 @@ class SessionHeader:
     parent_session: str | None = None
     extra: Json | None = None
 
+    @override
+    def _line(self) -> str:
+        return f"{self.id}, version {self.version}, {self.cwd}"
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MessageEntry:
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class MessageEntry(Shown):
     """A message, as it was recorded."""
 
     id: str
@@ -38,9 +45,13 @@ class MessageEntry:
     message: Message
     extra: Json | None = None
 
+    @override
+    def _line(self) -> str:
+        return f"{self.id} {self.message!r}"
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompactionEntry:
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class CompactionEntry(Shown):
     """Old history became `summary`; what is kept verbatim starts at `first_kept_entry_id`.
 
     `reason` (threshold, overflow, manual), `method` (model, handler, digest, shrink), `model`,
@@ -67,9 +78,15 @@ class CompactionEntry:
     checkpoint: Json | None = None
     extra: Json | None = None
 
+    @override
+    def _line(self) -> str:
+        how = ", ".join(part for part in (self.reason, self.method) if part)
+        after = f" -> {self.tokens_after:,}" if self.tokens_after is not None else ""
+        return f"{self.id}{f' ({how})' if how else ''}: {self.tokens_before:,}{after} tokens, {quoted(self.summary)}"
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContextEditEntry:
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ContextEditEntry(Shown):
     """Changes how an earlier entry shows in the context, never the entry.
 
     `replacement` None omits it; else it is the new content. `batch` names the compaction entry that was
@@ -84,9 +101,13 @@ class ContextEditEntry:
     batch: str | None = None
     extra: Json | None = None
 
+    @override
+    def _line(self) -> str:
+        return f"{self.id}: {self.target_id} {'omitted' if self.replacement is None else 'replaced'}"
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BranchSummaryEntry:
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class BranchSummaryEntry(Shown):
     """The branch that ended in `from_id` was left; `summary` stands for it on this one."""
 
     id: str
@@ -99,9 +120,13 @@ class BranchSummaryEntry:
     from_hook: bool = False
     extra: Json | None = None
 
+    @override
+    def _line(self) -> str:
+        return f"{self.id}: {quoted(self.summary)}"
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CustomMessageEntry:
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class CustomMessageEntry(Shown):
     """A message of an extension: the model sees it as the user's, a person only where `display` is true."""
 
     id: str
@@ -113,9 +138,13 @@ class CustomMessageEntry:
     details: Any = None
     extra: Json | None = None
 
+    @override
+    def _line(self) -> str:
+        return f"{self.id} {self.custom_type}: {quoted(text_of(self.content))}"
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CustomEntry:
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class CustomEntry(Shown):
     """State of an extension; no model sees it."""
 
     id: str
@@ -125,9 +154,13 @@ class CustomEntry:
     data: Any = None
     extra: Json | None = None
 
+    @override
+    def _line(self) -> str:
+        return f"{self.id} {self.custom_type}: {one_line(repr(self.data))}"
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelChangeEntry:
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ModelChangeEntry(Shown):
     """From here on another model answers: `provider/model_id`."""
 
     id: str
@@ -137,9 +170,13 @@ class ModelChangeEntry:
     model_id: str
     extra: Json | None = None
 
+    @override
+    def _line(self) -> str:
+        return f"{self.id}: {self.provider}/{self.model_id}"
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ThinkingLevelChangeEntry:
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ThinkingLevelChangeEntry(Shown):
     """From here on the model thinks at another level: off, minimal, low, medium, high, xhigh, max."""
 
     id: str
@@ -148,9 +185,13 @@ class ThinkingLevelChangeEntry:
     thinking_level: str
     extra: Json | None = None
 
+    @override
+    def _line(self) -> str:
+        return f"{self.id}: {self.thinking_level}"
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LabelEntry:
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class LabelEntry(Shown):
     """`label` None clears the target's label."""
 
     id: str
@@ -160,9 +201,13 @@ class LabelEntry:
     label: str | None = None
     extra: Json | None = None
 
+    @override
+    def _line(self) -> str:
+        return f"{self.id}: {self.target_id} {'unlabelled' if self.label is None else quoted(self.label)}"
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionInfoEntry:
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class SessionInfoEntry(Shown):
     """The session's name; the last one in the file counts, whatever its branch."""
 
     id: str
@@ -171,9 +216,13 @@ class SessionInfoEntry:
     name: str
     extra: Json | None = None
 
+    @override
+    def _line(self) -> str:
+        return f"{self.id}: {quoted(self.name)}"
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UsageEntry:
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class UsageEntry(Shown):
     """Tokens spent outside of an answer, such as by a compaction that was vetoed."""
 
     id: str
@@ -185,9 +234,13 @@ class UsageEntry:
     usage: Usage
     extra: Json | None = None
 
+    @override
+    def _line(self) -> str:
+        return f"{self.id} {self.kind}, {self.provider}/{self.model}: {self.usage!r}"
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnknownEntry:
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class UnknownEntry(Shown):
     """An entry of a type this version does not know: kept, passed through, in no context.
 
     `raw` holds the fields besides `type`, `id`, `parentId` and `timestamp`.
@@ -198,6 +251,10 @@ class UnknownEntry:
     timestamp: str
     type: str
     raw: Json
+
+    @override
+    def _line(self) -> str:
+        return f"{self.id} of type {one_line(self.type)}"
 
 
 Entry: TypeAlias = (

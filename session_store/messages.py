@@ -16,6 +16,8 @@ from typing import Any, TypeAlias
 
 from typing_extensions import override
 
+from session_store.showing import Shown, one_line, quoted
+
 Json: TypeAlias = dict[str, Any]
 
 
@@ -70,8 +72,8 @@ class UnknownContent:
 Content: TypeAlias = TextContent | ImageContent | ThinkingContent | ToolCall | UnknownContent
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
+@dataclass(frozen=True, slots=True, repr=False)
+class Cost(Shown):
     """US dollars."""
 
     input: float = 0.0
@@ -81,9 +83,13 @@ class Cost:
     total: float = 0.0
     extra: Json | None = None
 
+    @override
+    def _line(self) -> str:
+        return f"${self.total:.4f}"
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Usage(Shown):
     """Tokens of one request, in disjoint parts.
 
     `input` is what was neither read from nor written to a cache; `output` includes reasoning.
@@ -112,12 +118,20 @@ class Usage:
     def is_reported(self) -> bool:
         return not self.estimated and self.total_tokens > 0
 
+    @override
+    def _line(self) -> str:
+        parts = {"input": self.input, "cache read": self.cache_read, "cache write": self.cache_write}
+        shown = ", ".join(f"{tokens:,} {name}" for name, tokens in {**parts, "output": self.output}.items() if tokens)
+        money = f", ${self.cost.total:.4f}" if self.cost is not None else ""
+        source = ", estimated" if self.estimated else ""
+        return f"{self.total_tokens:,} tokens{f' ({shown})' if shown else ''}{source}{money}"
+
 
 UNREPORTED = Usage(estimated=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UserMessage:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class UserMessage(Shown):
     """What a person, or a program in their place, said."""
 
     content: tuple[Content, ...]
@@ -128,9 +142,13 @@ class UserMessage:
     def text(self) -> str:
         return text_of(self.content)
 
+    @override
+    def _line(self) -> str:
+        return quoted(self.text)
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AssistantMessage:
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class AssistantMessage(Shown):
     """An answer of a model. `stop_reason`: stop, length, toolUse, error, aborted, or one to come."""
 
     content: tuple[Content, ...]
@@ -162,9 +180,16 @@ class AssistantMessage:
     def __str__(self) -> str:
         return self.text
 
+    @override
+    def _line(self) -> str:
+        source = "/".join(part for part in (self.provider, self.model) if part)
+        calls = f", calls {', '.join(call.name for call in self.tool_calls)}" if self.tool_calls else ""
+        why = f", {one_line(self.error_message)}" if self.error_message else ""
+        return f"{self.stop_reason}{f', {source}' if source else ''}{calls}{why}: {quoted(self.text)}"
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolResultMessage:
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ToolResultMessage(Shown):
     """The result of one tool call, failed ones included. `details` is for programs and people, never sent."""
 
     tool_call_id: str
@@ -180,9 +205,13 @@ class ToolResultMessage:
     def text(self) -> str:
         return text_of(self.content)
 
+    @override
+    def _line(self) -> str:
+        return f"{self.tool_name}{' failed' if self.is_error else ''}: {quoted(self.text)}"
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BashExecutionMessage:
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class BashExecutionMessage(Shown):
     """A command the user ran; shown to the model unless `exclude_from_context`."""
 
     command: str
@@ -195,9 +224,13 @@ class BashExecutionMessage:
     timestamp: int = 0
     extra: Json | None = None
 
+    @override
+    def _line(self) -> str:
+        return f"{quoted(self.command)}, exit code {self.exit_code}"
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CustomMessage:
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class CustomMessage(Shown):
     """A message of an extension, shown to the model as the user's."""
 
     custom_type: str
@@ -211,9 +244,13 @@ class CustomMessage:
     def text(self) -> str:
         return text_of(self.content)
 
+    @override
+    def _line(self) -> str:
+        return f"{self.custom_type}: {quoted(self.text)}"
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SystemMessage:
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class SystemMessage(Shown):
     """Found in other programs' files; kept and projected, never sent, counted, summarised or cut at."""
 
     content: tuple[Content, ...]
@@ -223,9 +260,13 @@ class SystemMessage:
     timestamp: int = 0
     extra: Json | None = None
 
+    @override
+    def _line(self) -> str:
+        return quoted(text_of(self.content))
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BranchSummaryMessage:
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class BranchSummaryMessage(Shown):
     """The summary of a branch that was left at the entry `from_id`."""
 
     summary: str
@@ -233,9 +274,13 @@ class BranchSummaryMessage:
     timestamp: int = 0
     extra: Json | None = None
 
+    @override
+    def _line(self) -> str:
+        return quoted(self.summary)
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompactionSummaryMessage:
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class CompactionSummaryMessage(Shown):
     """The summary that stands for everything before a compaction's boundary."""
 
     summary: str
@@ -243,13 +288,21 @@ class CompactionSummaryMessage:
     timestamp: int = 0
     extra: Json | None = None
 
+    @override
+    def _line(self) -> str:
+        return f"{self.tokens_before:,} tokens became {quoted(self.summary)}"
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnknownMessage:
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class UnknownMessage(Shown):
     """A message with a role this version does not know, kept whole, never sent."""
 
     role: str
     raw: Json
+
+    @override
+    def _line(self) -> str:
+        return one_line(self.role)
 
 
 Message: TypeAlias = (

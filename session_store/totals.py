@@ -12,12 +12,13 @@ from typing_extensions import override
 
 from session_store.entries import BranchSummaryEntry, CompactionEntry, Entry, MessageEntry, UsageEntry
 from session_store.messages import AssistantMessage, Json, ToolResultMessage, Usage
+from session_store.showing import Shown
 
 UNKNOWN_MODEL = "unknown"
 
 
-@dataclass(slots=True)
-class UsageSum:
+@dataclass(slots=True, repr=False)
+class UsageSum(Shown):
     """Tokens in disjoint parts and US dollars. With `has_unknown_cost` the cost is a lower bound."""
 
     input: int = 0
@@ -64,6 +65,10 @@ class UsageSum:
             return f"{self.total_tokens:,} tokens, cost unknown"
         digits = 2 if self.cost >= 0.01 or not self.cost else 4
         return f"{self.total_tokens:,} tokens, ${self.cost:.{digits}f}{'+' if self.has_unknown_cost else ''}"
+
+    @override
+    def _line(self) -> str:
+        return f"{self}, {self.requests} requests"
 
 
 @dataclass(slots=True)

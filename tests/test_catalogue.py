@@ -27,6 +27,11 @@ GOLDEN = [
     ("azure/gpt-4o", 128_000, 128_000, 16_384, False, True, 2.5, 10.0, 1.25),
     ("bedrock/anthropic.claude-3-5-sonnet-20240620-v1:0", 200_000, 200_000, 4_096, False, True, 3.0, 15.0, 0.3),
     ("fireworks_ai/accounts/fireworks/models/deepseek-v3", 131_072, 131_072, 8_192, False, False, 0.9, 0.9, 0.9),
+    ("anthropic/claude-opus-4-7", 1_000_000, 1_000_000, 128_000, True, True, 5.0, 25.0, 0.5),
+    ("openai/gpt-5.1", 400_000, 272_000, 128_000, True, True, 1.25, 10.0, 0.125),
+    ("vertex_ai/claude-sonnet-4-5", 200_000, 200_000, 64_000, True, True, 3.0, 15.0, 0.3),
+    ("bedrock/us.anthropic.claude-sonnet-4-5-20250929-v1:0", 200_000, 200_000, 64_000, True, True, 3.3, 16.5, 0.33),
+    ("vertex_ai/gemini-2.5-pro", 1_048_576, 1_048_576, 65_535, True, True, 1.25, 10.0, 0.125),
     ("ollama/llama3", 8_192, 8_192, 8_192, False, False, 0.0, 0.0, 0.0),
 ]
 

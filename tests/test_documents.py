@@ -95,9 +95,10 @@ async def test_every_program_in_the_documents_runs_offline(block: Block, tmp_pat
 @pytest.mark.parametrize("block", PROMPTS, ids=str)
 async def test_what_is_typed_at_the_prompt_in_the_documents_works(block: Block, tmp_path: Path) -> None:
     # Mutation: leave out an `await` in the README's prompt, or misspell a verb.
+    interpreter = ["-m", "asyncio"] if "await " in block.text else ["-i", "-q"]
     typed = "".join(line[4:] + "\n" for line in block.text.splitlines() if line.startswith((">>> ", "... ")))
     async with FakeProvider([always(reply("An empty line no longer ends the parser."))]) as provider:
-        output = await run_offline([sys.executable, "-m", "asyncio"], stdin=typed, cwd=tmp_path, provider=provider)
+        output = await run_offline([sys.executable, *interpreter], stdin=typed, cwd=tmp_path, provider=provider)
         assert provider.requests
     assert "Error" not in output
 

@@ -104,6 +104,14 @@ def test_the_metadata_names_the_licence_the_python_and_bounded_dependencies(whee
     assert all("<" in text for text in required if not text.startswith("structlog"))
 
 
+def test_the_wheel_brings_the_command(installed: Path) -> None:
+    # Mutation: leave [project.scripts] out of pyproject.toml, or name a function that is not there.
+    command = installed.parent / "agent-session"
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    assert run(command, "--help", cwd=installed.parent, env=environment).startswith("usage: agent-session")
+    assert "no sessions yet" in run(command, "sessions", "list", "--all", cwd=installed.parent, env=environment)
+
+
 PROGRAM = '''
 """A program beside its own `extensions.py`."""
 

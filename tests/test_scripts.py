@@ -7,10 +7,12 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from scripts.bench.imports import Measured, report
 from scripts.uv_environment import has_uv_config, pip_options, uv_variables
 
 ROOT = Path(__file__).parent.parent
@@ -137,6 +139,17 @@ def test_every_script_can_be_run_and_is_valid_bash(script: str) -> None:
     path = ROOT / script
     assert os.access(path, os.X_OK)
     subprocess.run(["bash", "-n", path], check=True, timeout=60)
+
+
+def test_a_median_past_its_goal_is_told_and_failed(capsys: pytest.CaptureFixture[str]) -> None:
+    # Mutation: judge the fastest run, or count the first one.
+    times = iter([9.0, 0.1, 0.3, 0.2, 9.0, 0.1, 0.3, 0.2, 9.0, 0.1, 0.3, 0.2])
+    once = partial(next, times)
+    assert report(Measured(name="slow", once=once, goal_seconds=0.15), 3) is False
+    assert report(Measured(name="fast", once=once, goal_seconds=0.25), 3) is True
+    assert report(Measured(name="shown", once=once), 3) is True
+    lines = [line.split("   ") for line in capsys.readouterr().out.splitlines()]
+    assert [line[-1] for line in lines] == ["PAST the goal of 150 ms", "within the goal of 250 ms", "100.0"]
 
 
 LISTING = """\

@@ -9,6 +9,7 @@ from typing_extensions import override
 
 from session_store.entries import CompactionEntry, ContextEditEntry
 from session_store.messages import Message, Usage
+from session_store.showing import fields_of, table
 
 CompactionReason: TypeAlias = Literal["threshold", "overflow", "manual"]
 CompactionMethod: TypeAlias = Literal["model", "handler", "digest", "shrink"]
@@ -164,3 +165,6 @@ class CompactionOutcome:
         return f"{head}: {detail}" if detail else head
 
     __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return table("compaction", [("outcome", str(self)), *fields_of(self)])

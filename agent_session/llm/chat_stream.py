@@ -1,7 +1,8 @@
 """The chat-completions stream, chunk by chunk, as neutral events. Pure: bytes were read elsewhere.
 
 What servers do differently is evened out here: tool calls whose indexes are missing or all the same, ids that come
-late, reasoning under several names, content as parts, usage in any chunk, a whole message instead of deltas.
+late, reasoning under several names, its signatures beside it, content as parts, usage in any chunk, a whole message
+instead of deltas.
 """
 
 from __future__ import annotations
@@ -83,6 +84,10 @@ class ChatStream:
         reasoning = delta.get("reasoning_content") or delta.get("reasoning")
         if isinstance(reasoning, str) and reasoning:
             yield ThinkingDelta(self._block("thinking"), reasoning)
+        blocks = delta.get("thinking_blocks")
+        for block in blocks if isinstance(blocks, list) else ():
+            if isinstance(block, dict):
+                yield from self._signature(block)
         content = delta.get("content")
         for part in content if isinstance(content, list) else (content,):
             yield from self._part(part)
@@ -95,6 +100,16 @@ class ChatStream:
                 yield self._call(piece)
         if isinstance(function := delta.get("function_call"), dict):  # the form before there were several calls
             yield self._call({"index": 0, "function": function})
+
+    def _signature(self, block: Mapping[str, Any]) -> Iterator[StreamEvent]:
+        """What vouches for thinking; its text came as reasoning. It ends the block, so that no two share one."""
+        if redacted := _text(block.get("data")):
+            yield ThinkingDelta(self._take_index(), signature=redacted, redacted=True)
+        elif signature := _text(block.get("signature")):
+            yield ThinkingDelta(self._block("thinking"), signature=signature)
+        else:
+            return
+        self._open_kind = ""
 
     def _part(self, part: Any) -> Iterator[StreamEvent]:
         if isinstance(part, str):
@@ -136,7 +151,9 @@ class ChatStream:
         call.id = call.id or call_id
         call.name = call.name or name
         call.arguments.append(text)
-        return ToolCallDelta(call.index, call_id or None, name or None, text)
+        own = piece.get("provider_specific_fields") or function.get("provider_specific_fields")
+        signature = _text(own.get("thought_signature")) if isinstance(own, dict) else ""
+        return ToolCallDelta(call.index, call_id or None, name or None, text, signature or None)
 
 
 def _begins_another(call: _OpenCall, call_id: str, name: str) -> bool:

@@ -10,7 +10,7 @@ import re
 from typing import Final
 from urllib.parse import urlsplit
 
-_KNOWN_BASE_URLS: Final = {"openai": "https://api.openai.com/v1"}
+_KNOWN_BASE_URLS: Final = {"anthropic": "https://api.anthropic.com/v1", "openai": "https://api.openai.com/v1"}
 _OPENAI_HOSTS: Final = ("openai.com", "openai.azure.com")
 
 

@@ -12,6 +12,7 @@ _STOP_REASONS: Final = {
     "stop": "stop",
     "end_turn": "stop",
     "stop_sequence": "stop",
+    "pause_turn": "stop",
     "eos": "stop",
     "completed": "stop",
     "length": "length",

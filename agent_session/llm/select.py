@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from agent_session.errors import MissingCredentialsError
+from agent_session.llm import anthropic
 from agent_session.llm.client import ModelClient
-from agent_session.llm.endpoint import base_url_for, base_url_variable
+from agent_session.llm.endpoint import base_url_for
+from agent_session.llm.litellm_client import LiteLLMClient
 from agent_session.llm.openai_compatible import OpenAICompatibleClient
 from agent_session.models import Model
 
@@ -12,16 +13,11 @@ from agent_session.models import Model
 def client_for(model: Model) -> ModelClient:
     """The client for the model's provider.
 
-    OpenAI is known; any other provider needs its address in `<PROVIDER>_BASE_URL` and is then spoken to in the
-    chat-completions format.
-
-    Raises:
-        MissingCredentialsError: nothing says where the provider is; the text names the variable to set.
+    Anthropic is spoken to in its own format. OpenAI, and any provider whose address is in `<PROVIDER>_BASE_URL`, in the
+    chat-completions format. litellm serves the rest; whether it knows the provider shows at the first request.
     """
-    if base_url_for(model.provider) is None:
-        raise MissingCredentialsError(
-            f"no client for {model.id}: set {base_url_variable(model.provider)} to the address of a server that speaks "
-            f"OpenAI's chat-completions format, or give AgentSession(client=...)",
-            kind="auth",
-        )
-    return OpenAICompatibleClient()
+    if model.provider == anthropic.PROVIDER:
+        return anthropic.AnthropicClient()
+    if base_url_for(model.provider) is not None:
+        return OpenAICompatibleClient()
+    return LiteLLMClient()

@@ -11,7 +11,6 @@ from agent_session.testing.script import Answer, Delta
 from session_store.messages import Usage
 
 PATH = "/chat/completions"
-CONTENT_TYPE = "text/event-stream"
 
 
 def answer_events(answer: Answer, payload: Mapping[str, Any], call_ids: Iterator[str], number: int) -> Iterator[bytes]:

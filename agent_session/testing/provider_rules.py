@@ -38,4 +38,4 @@ def error_body(refusal: Refusal) -> bytes:
 
 def is_summary_request(request: RecordedRequest) -> bool:
     """Whether the summariser sent it: by its system prompt, or by tools that are declared and forbidden."""
-    return SUMMARY_SYSTEM_PROMPT in request.system or request.payload.get("tool_choice") == "none"
+    return SUMMARY_SYSTEM_PROMPT in request.system or request.as_chat.get("tool_choice") == "none"

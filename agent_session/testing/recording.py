@@ -1,6 +1,6 @@
 """What a scripted model or a fake provider was asked, and whether a real provider would take it.
 
-The view is the chat-completions payload, for both: a test that reads requests reads them the same way
+The view is the chat-completions payload, whatever the format: a test that reads requests reads them the same way
 in process and over HTTP. Tokens are counted by the plain rule of four characters each.
 """
 
@@ -26,14 +26,16 @@ IMAGE_TOKENS = 1_200
 class RecordedRequest:
     """One request as it arrived.
 
-    `raw` are the bytes, `payload` what they say. `headers` have lower-case keys and are empty in process; `request` is
-    None over HTTP. `is_summary`: it came from the summariser. `is_answered`: all that the script says went out;
-    `disconnected` is set when the client left before that.
+    `raw` are the bytes, `payload` what they say; `chat` is the same in the form of chat completions, where the format
+    is another one. `headers` have lower-case keys and are empty in process; `request` is None over HTTP. `is_summary`:
+    it came from the summariser. `is_answered`: all that the script says went out; `disconnected` is set when the client
+    left before that.
     """
 
     number: int
     payload: Mapping[str, Any]
     raw: bytes
+    chat: Mapping[str, Any] | None = field(default=None, repr=False)
     headers: Mapping[str, str] = field(default_factory=dict)
     request: ModelRequest | None = None
     is_summary: bool = False
@@ -41,9 +43,14 @@ class RecordedRequest:
     disconnected: anyio.Event = field(default_factory=anyio.Event, repr=False)
 
     @property
+    def as_chat(self) -> Mapping[str, Any]:
+        """The payload in the form of chat completions."""
+        return self.payload if self.chat is None else self.chat
+
+    @property
     def messages(self) -> list[dict[str, Any]]:
-        """The payload's messages, the system prompt among them."""
-        return list(self.payload.get("messages", ()))
+        """The messages as chat completions have them, the system prompt among them."""
+        return list(self.as_chat.get("messages", ()))
 
     @property
     def system(self) -> str:
@@ -63,7 +70,7 @@ class RecordedRequest:
     @property
     def tokens(self) -> int:
         """The size of the request by the plain rule."""
-        return count_tokens(self.payload)
+        return count_tokens(self.as_chat)
 
 
 class Arrivals:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
@@ -59,6 +60,19 @@ def existing(cwd: Path, path: str, real: Path) -> Iterator[None]:
         if isinstance(error.__cause__, (FileNotFoundError, NotADirectoryError)):
             raise ToolError(f"{path}: no such file{_whereabouts(cwd, real)}") from error.__cause__
         raise
+
+
+def existing_folder(cwd: Path, path: str) -> Path:
+    """The real path of a folder that is there. Looks at the disk: call it from a thread.
+
+    Raises:
+        ToolError: see `resolve` and `existing`; or it is no folder.
+    """
+    real = resolve(cwd, path)
+    with existing(cwd, path, real):
+        if not stat.S_ISDIR(real.stat().st_mode):
+            raise ToolError(f"{path}: is a file, not a folder")
+    return real
 
 
 def _whereabouts(cwd: Path, real: Path) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import os
 import shlex
 from dataclasses import dataclass
@@ -15,13 +14,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from agent_session.errors import ToolError
 from agent_session.tools.files import opened
+from agent_session.tools.images import MAX_IMAGE_BYTES, image_content, image_type
 from agent_session.tools.output import MAX_BYTES, MAX_LINES, cut
 from agent_session.tools.paths import existing, resolve
 from agent_session.tools.types import Tool, ToolContext, ToolResult
-from session_store.messages import ImageContent, TextContent
-
-MAX_IMAGE_BYTES = 3_750_000
-"""Providers take images up to 5 MB of base64, which is four thirds of the file."""
+from session_store.messages import TextContent
 
 CHUNK_BYTES = 1024 * 1024
 SNIFFED_BYTES = 8 * 1024
@@ -52,7 +49,7 @@ def _read(arguments: ReadArguments, context: ToolContext) -> ToolResult:
     path = resolve(context.cwd, arguments.path, roots=(context.blobs.folder,))
     with existing(context.cwd, arguments.path, path), opened(path) as file:
         start = file.read(SNIFFED_BYTES)
-        if mime_type := _image_type(start):
+        if mime_type := image_type(start):
             return _image(arguments.path, file, mime_type)
         if b"\0" in start:
             raise ToolError(
@@ -65,24 +62,11 @@ def _read(arguments: ReadArguments, context: ToolContext) -> ToolResult:
 def _image(shown: str, file: BinaryIO, mime_type: str) -> ToolResult:
     file.seek(0)
     data = file.read(MAX_IMAGE_BYTES + 1)
-    if len(data) > MAX_IMAGE_BYTES:
-        raise ToolError(
-            f"{shown}: the image is larger than {MAX_IMAGE_BYTES:,} bytes; make a smaller copy and read that"
-        )
-    text = TextContent(f"{shown}: {mime_type}, {len(data):,} bytes")
-    return ToolResult((text, ImageContent(base64.b64encode(data).decode("ascii"), mime_type)))
-
-
-def _image_type(start: bytes) -> str | None:
-    if start.startswith(b"\x89PNG\r\n\x1a\n"):
-        return "image/png"
-    if start.startswith(b"\xff\xd8\xff"):
-        return "image/jpeg"
-    if start.startswith((b"GIF87a", b"GIF89a")):
-        return "image/gif"
-    if start[:4] == b"RIFF" and start[8:12] == b"WEBP":
-        return "image/webp"
-    return None
+    try:
+        image = image_content(data)
+    except ValueError as error:
+        raise ToolError(f"{shown}: {error}") from error
+    return ToolResult((TextContent(f"{shown}: {mime_type}, {len(data):,} bytes"), image))
 
 
 def _text(arguments: ReadArguments, path: Path, file: BinaryIO) -> ToolResult:

@@ -181,6 +181,23 @@ def test_no_process_is_left_behind(played: Played) -> None:
     assert [path for path in Path("/proc").glob("[0-9]*/cmdline") if session in _read(path)] == []
 
 
+def test_the_picture_shows_the_meter_and_the_table_in_colour_and_asks_nobody_for_a_font(tmp_path: Path) -> None:
+    # Mutation: record every act; or leave the fonts of somebody's server in it.
+    picture = tmp_path / "demo.svg"
+    done = subprocess.run(
+        [*COMMAND, "--picture", picture], cwd=tmp_path, env=bare_environment(tmp_path) | {"NO_COLOR": "1"},
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    for svg in (picture.read_text(), (ROOT / "docs" / "demo.svg").read_text()):
+        text = svg.replace("&#160;", " ")
+        assert "compacts above 6,000" in text
+        assert all(word in text for word in ("█", "░", "│", "applied", "vetoed", "killed"))
+        assert "An extension vetoes a compaction" not in text
+        assert "fill: #" in text
+        assert "@font-face" not in text
+
+
 def test_ctrl_c_ends_it_without_a_traceback(tmp_path: Path) -> None:
     # Mutation: let KeyboardInterrupt out of `main`.
     with subprocess.Popen(

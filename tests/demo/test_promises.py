@@ -4,28 +4,21 @@ from __future__ import annotations
 
 import signal
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from agent_session.compaction.types import CompactionMethod, CompactionOutcome, CompactionReason
 from agent_session.demo.account import PROMISES, Account, Evidence, Moment, Row, broken_promises
 from agent_session.demo.killing import Kill
-from agent_session.demo.screen import Screen
 from agent_session.events import (
     AgentEnd,
     AgentStart,
     CompactionEnd,
     CompactionStart,
     ExtensionFailed,
-    MessageStart,
-    MessageUpdate,
     TurnEnd,
     Warning,
 )
-from agent_session.hooks import MessageEnd
-from agent_session.llm.client import TextDelta
 from session_store.messages import AssistantMessage, TextContent, ToolResultMessage
 
 START = CompactionStart(reason="manual", tokens_before=1_400, threshold=6_000, messages=3)
@@ -183,37 +176,3 @@ def test_a_process_that_ended_by_itself_was_not_killed() -> None:
     account = Account()
     account.note_kill(replace(KILL, signal=None))
     assert account.rows[0].outcome == "lost"
-
-
-# The screen ----------------------------------------------------------------------------------------------
-
-
-def shown(width: int, pieces: list[str], tmp_path: Path) -> list[str]:
-    """The lines that a streamed answer makes."""
-    path = tmp_path / "screen.txt"
-    with path.open("w", encoding="utf-8") as file:
-        screen = Screen(Console(file=file, width=width, highlight=False, markup=False))
-        screen.listen(MessageStart(turn_index=0))
-        for piece in pieces:
-            screen.listen(MessageUpdate(delta=TextDelta(0, piece)))
-        screen.listen(MessageEnd(message=ANSWER))
-    return path.read_text(encoding="utf-8").splitlines()
-
-
-def test_streamed_text_is_broken_between_words_wherever_its_pieces_end(tmp_path: Path) -> None:
-    # Mutation: put a word when its first piece comes instead of when it is whole; or do not count the indent.
-    text = "The parser kept only the last unit, so that an hour and a half was thirty minutes.\n\n- a day is [b]24[/b]h"
-    expected = [
-        "assistant  The parser kept only the last",
-        "           unit, so that an hour and a",
-        "           half was thirty minutes.",
-        "           - a day is [b]24[/b]h",
-    ]
-    for size in (1, 2, 7, 13, len(text)):
-        pieces = [text[start : start + size] for start in range(0, len(text), size)]
-        assert shown(41, pieces, tmp_path) == expected
-
-
-def test_an_answer_without_text_leaves_no_line(tmp_path: Path) -> None:
-    # Mutation: print the label when an answer begins.
-    assert shown(80, [], tmp_path) == []

@@ -174,3 +174,27 @@ def test_the_finish_reason_is_none_until_it_came() -> None:
     assert unfinished.finish_reason is None
     assert finished.finish_reason == "length"
     assert finished.finish().stop_reason == "length"
+
+
+# Mutation: leave the block open behind its signature, or give what was redacted the index of the block before.
+def test_thinking_keeps_the_signature_that_comes_beside_it_and_each_block_its_own() -> None:
+    message = message_of(
+        delta(reasoning_content="hm", thinking_blocks=[{"type": "thinking", "thinking": "hm"}]),
+        delta(thinking_blocks=[{"type": "thinking", "thinking": "", "signature": "first"}]),
+        delta(thinking_blocks=[{"type": "redacted_thinking", "data": "opaque"}]),
+        delta(reasoning_content="ah", thinking_blocks=[{"type": "thinking", "signature": "second"}]),
+        delta("stop", content="So", thinking_blocks=[None, {}]),
+    )
+    assert message.content == (
+        ThinkingContent("hm", "first"),
+        ThinkingContent("", "opaque", redacted=True),
+        ThinkingContent("ah", "second"),
+        TextContent("So"),
+    )
+
+
+@pytest.mark.parametrize("place", ["beside", "inside"])
+def test_a_signature_of_the_thought_before_a_call_is_the_calls(place: str) -> None:
+    call = piece("{}", index=0, id="x", name="one")
+    (call if place == "beside" else call["function"])["provider_specific_fields"] = {"thought_signature": "sig"}
+    assert message_of(delta("tool_calls", tool_calls=[call])).tool_calls[0].thought_signature == "sig"

@@ -5,7 +5,8 @@ import sys
 
 import pytest
 
-from agent_session.errors import MissingCredentialsError
+from agent_session.llm.anthropic import AnthropicClient
+from agent_session.llm.litellm_client import LiteLLMClient
 from agent_session.llm.openai_compatible import OpenAICompatibleClient
 from agent_session.llm.select import client_for
 from agent_session.models import Model
@@ -15,23 +16,32 @@ def test_openai_is_spoken_to_directly() -> None:
     assert isinstance(client_for(Model("openai/gpt-x")), OpenAICompatibleClient)
 
 
-def test_a_provider_with_an_address_in_the_environment_is_too(monkeypatch: pytest.MonkeyPatch) -> None:
+# Mutation: leave the provider out, so that litellm serves it.
+@pytest.mark.parametrize("address", [None, "http://127.0.0.1:1"])
+def test_anthropic_is_spoken_to_in_its_own_format_wherever_it_is(
+    monkeypatch: pytest.MonkeyPatch, address: str | None
+) -> None:
+    if address is not None:
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", address)
+    assert isinstance(client_for(Model("anthropic/claude-x")), AnthropicClient)
+
+
+def test_a_provider_with_an_address_in_the_environment_is_spoken_to_directly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_HOST_BASE_URL", "http://127.0.0.1:1/v1")
     assert isinstance(client_for(Model("my-host/model")), OpenAICompatibleClient)
 
 
-# Mutation: leave either way out of the text.
-def test_any_other_provider_is_refused_with_both_ways_out() -> None:
-    with pytest.raises(MissingCredentialsError) as caught:
-        client_for(Model("my-host/model"))
-    assert "MY_HOST_BASE_URL" in str(caught.value)
-    assert "client=" in str(caught.value)
+@pytest.mark.parametrize("model", ["gemini/gemini-x", "bedrock/some.model-v1:0", "my-host/model"])
+def test_litellm_serves_the_rest(model: str) -> None:
+    assert isinstance(client_for(Model(model)), LiteLLMClient)
 
 
-# Mutation: import httpx at the top of `transport`.
+# Mutation: import httpx at the top of `transport`, or litellm at the top of `litellm_client`.
 def test_choosing_a_client_loads_no_http_library() -> None:
     program = (
         "import sys, agent_session.llm.select\n"
+        "from agent_session import Model\n"
+        "agent_session.llm.select.client_for(Model('gemini/x'))\n"
         "print([name for name in ('httpx', 'litellm', 'openai', 'ssl') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

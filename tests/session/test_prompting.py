@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,10 @@ import anyio
 
 from agent_session import ChangedInput, ImageContent, RunChanges, TextContent, UserMessage, tool
 from agent_session.testing import call, reply
+from tests.pictures import png
 from tests.session.scene import scene, texts, words
 
-PIXEL = ImageContent(data="iVBORw0KGgo=", mime_type="image/png")
+PIXEL = ImageContent(data=base64.b64encode(png(1, 1)).decode(), mime_type="image/png")
 
 
 async def test_images_stay_where_a_handler_changes_the_text(tmp_path: Path) -> None:

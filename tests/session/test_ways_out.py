@@ -506,7 +506,7 @@ async def test_what_a_vetoed_summary_cost_is_told_and_owed_until_it_is_written(t
     "wrong",
     [
         lambda session: session.prompt("x", if_busy="queue"),
-        lambda session: session.prompt("x", images=["a.png"]),
+        lambda session: session.prompt("x", images=[3]),
         lambda session: session.compact(3),
         lambda session: session.compact(keep_recent_tokens="many"),
         lambda session: session.compact(keep_recent_tokens=-1),

@@ -20,7 +20,7 @@ def context_in(folder: Path, *, report: Callable[[str], None] = lambda text: Non
     return ToolContext(call_id="call-1", cwd=folder, session_id="session-1", blobs=blobs, report=report, deps=deps)
 
 
-async def call(tool: Tool, context: ToolContext, **arguments: Any) -> ToolResult:
+async def call(tool: Tool, context: ToolContext, /, **arguments: Any) -> ToolResult:
     with anyio.fail_after(5):
         return as_result(await tool.execute(validate(tool, arguments), context))
 

@@ -11,9 +11,11 @@ import pytest
 
 from agent_session.errors import ToolError
 from agent_session.tools import ToolContext
+from agent_session.tools.images import MAX_IMAGE_BYTES
 from agent_session.tools.output import MAX_BYTES
-from agent_session.tools.read import CHUNK_BYTES, MAX_IMAGE_BYTES, READ
+from agent_session.tools.read import CHUNK_BYTES, READ
 from session_store.messages import ImageContent
+from tests.pictures import gif, jpeg, png, webp
 from tests.tools.calls import call, open_descriptors, shown
 
 
@@ -114,26 +116,30 @@ async def test_bytes_that_are_no_utf8_are_shown_as_replacement_characters(folder
 
 
 @pytest.mark.parametrize(
-    ("start", "mime_type"),
-    [
-        (b"\x89PNG\r\n\x1a\n", "image/png"),
-        (b"\xff\xd8\xff\xe0", "image/jpeg"),
-        (b"GIF89a", "image/gif"),
-        (b"RIFF\x10\x00\x00\x00WEBP", "image/webp"),
-    ],
+    ("data", "mime_type"),
+    [(png(), "image/png"), (jpeg(), "image/jpeg"), (gif(), "image/gif"), (webp(), "image/webp")],
 )
 async def test_an_image_is_known_by_its_bytes_and_shown_as_one(
-    folder: Path, context: ToolContext, start: bytes, mime_type: str
+    folder: Path, context: ToolContext, data: bytes, mime_type: str
 ):
-    data = start + bytes(range(256))
+    data += bytes(range(256))
     (folder / "picture.txt").write_bytes(data)
     _, image = (await call(READ, context, path="picture.txt")).blocks
     assert image == ImageContent(base64.b64encode(data).decode(), mime_type)
 
 
-async def test_an_image_too_large_for_providers_is_refused(folder: Path, context: ToolContext):
-    (folder / "a.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(MAX_IMAGE_BYTES))
-    with pytest.raises(ToolError, match="larger than 3,750,000 bytes"):
+# Mutation: in `_image` make the block without `image_content`.
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (png() + bytes(MAX_IMAGE_BYTES), "larger than 3,750,000 bytes"),
+        (png(9_000, 10), "no side may be longer than 8,000"),
+        (png()[:12], "a damaged image/png"),
+    ],
+)
+async def test_an_image_that_providers_refuse_is_refused(folder: Path, context: ToolContext, data: bytes, why: str):
+    (folder / "a.png").write_bytes(data)
+    with pytest.raises(ToolError, match=rf"^a\.png: .*{why}"):
         await call(READ, context, path="a.png")
 
 

@@ -23,7 +23,9 @@ def made(name: str, parameters: Any = None) -> Tool:
 
 
 def test_none_and_default_are_the_coding_tools():
-    assert ToolRegistry.resolve(None).names == ("read", "write", "edit", "bash")
+    assert ToolRegistry.resolve(None).names == (
+        "read", "write", "edit", "bash", "grep", "find", "ls",
+    )  # fmt: skip
     assert ToolRegistry.resolve(["default"]).names == tuple(item.name for item in coding_tools())
     assert ToolRegistry.resolve([]).names == ()
 
@@ -41,14 +43,14 @@ def test_names_tools_and_functions_keep_their_order():
 
 def test_default_stands_for_all_of_them_among_others():
     assert ToolRegistry.resolve([made("first"), "default", made("last")]).names == (
-        "first", "read", "write", "edit", "bash", "last",
+        "first", "read", "write", "edit", "bash", "grep", "find", "ls", "last",
     )  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("tools", "why"),
     [
-        (["grap"], "no tool 'grap'; known are: default, read, write, edit, bash"),
+        (["grap"], "no tool 'grap'; known are: default, read, write, edit, bash, grep, find, ls"),
         (["read", "read"], "two tools named 'read'"),
         (["default", "bash"], "two tools named 'bash'"),
         (["bash", made("bash")], "two tools named 'bash'"),
@@ -89,8 +91,8 @@ def test_the_order_is_the_registry_s_whatever_is_active():
     some = registry.definitions(["bash", "read"])
     assert [definition.name for definition in some] == ["read", "bash"]
     assert registry.definitions(["read", "bash"]) == some
-    with pytest.raises(SettingsError, match="no tool 'grep'; known are: read, write, edit, bash"):
-        registry.definitions(["grep"])
+    with pytest.raises(SettingsError, match="no tool 'grap'; known are: read, write, edit, bash, grep, find, ls"):
+        registry.definitions(["grap"])
 
 
 def as_bytes(registry: ToolRegistry) -> str:
@@ -115,12 +117,15 @@ def test_equal_tools_are_equal_bytes_in_every_process():
 
 def test_the_schemas_of_the_coding_tools_are_these():
     schemas = {item.name: item.parameters for item in ToolRegistry.resolve(None).definitions()}
-    fields = {name: (list(schema["properties"]), schema["required"]) for name, schema in schemas.items()}
+    fields = {name: (list(schema["properties"]), schema.get("required", [])) for name, schema in schemas.items()}
     assert fields == {
         "read": (["path", "offset", "limit"], ["path"]),
         "write": (["path", "content"], ["path", "content"]),
         "edit": (["path", "old_text", "new_text"], ["path", "old_text", "new_text"]),
         "bash": (["command", "timeout"], ["command"]),
+        "grep": (["pattern", "path", "glob", "ignore_case", "literal", "context", "limit"], ["pattern"]),
+        "find": (["pattern", "path", "limit"], ["pattern"]),
+        "ls": (["path", "limit"], []),
     }
     assert schemas["read"]["properties"]["offset"] == {
         "type": "integer", "minimum": 1, "description": "The first line to read, counted from 1",

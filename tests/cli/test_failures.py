@@ -1,0 +1,163 @@
+"""What a user gets wrong: one sentence that says what to do, an exit code, never a traceback."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from agent_session import SessionManager
+from agent_session.cli import failures
+from agent_session.testing import FakeProvider, always, reply
+from tests.cli.terminals import COMMAND, ROOT, environment, run, terminal
+
+HELP_SECONDS = 0.2
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_help_comes_in_a_fifth_of_a_second() -> None:
+    # Mutation: import `agent_session.cli.interactive` at the top of `main`.
+    times = []
+    for _ in range(7):  # the machine may be busy: the best of a few is the program's own
+        began = time.monotonic()
+        subprocess.run([*COMMAND, "--help"], capture_output=True, check=True, timeout=60, env=environment())
+        times.append(time.monotonic() - began)
+        if times[-1] < HELP_SECONDS:
+            return
+    pytest.fail(f"{min(times):.3f} s at best")
+
+
+@pytest.mark.parametrize("arguments", [[], ["run"], ["sessions"], ["sessions", "list"], ["sessions", "show"], ["demo"]])
+async def test_every_command_has_help(tmp_path: Path, arguments: list[str]) -> None:
+    # Mutation: leave `help=` out of one of the commands.
+    done = await run(*arguments, "--help", env=environment(), cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.startswith(b"usage: agent-session")
+
+
+def test_the_exit_codes_are_in_the_help_and_in_the_readme() -> None:
+    # Mutation: change a code, or leave one out of the table.
+    shown = subprocess.run(
+        [*COMMAND, "--help"], capture_output=True, text=True, check=True, timeout=60, env=environment()
+    ).stdout
+    codes = (failures.DONE, failures.FAILED, failures.WRONG_USE, failures.NO_MODEL, failures.INTERRUPTED)
+    for code in codes:
+        assert re.search(rf"^  {code} ", shown, re.MULTILINE)
+        assert re.search(rf"^\| {code} +\|", README, re.MULTILINE)
+    assert str(failures.TERMINATED) in shown
+
+
+@pytest.mark.parametrize("arguments", [[], ["run", "-p", "Well?"], ["run", "-p", "Well?", "--json"]])
+async def test_without_a_model_the_error_names_the_flag_the_variable_and_the_demonstration(
+    tmp_path: Path, arguments: list[str]
+) -> None:
+    # Mutation: print MissingModelError's own text, which is for programs.
+    done = await run(*arguments, env=environment(), cwd=tmp_path, stdin=b"")
+    assert (done.returncode, done.stdout) == (3, b"")
+    said = done.stderr.decode()
+    assert all(name in said for name in ("--model", "AGENT_SESSION_MODEL", "agent-session demo"))
+    assert len(said.splitlines()) == 1
+    assert SessionManager.list_all() == []
+
+
+@pytest.mark.parametrize("arguments", [[], ["run", "-p", "Well?"]])
+async def test_without_a_key_the_error_names_the_variable_the_flags_and_the_demonstration(
+    tmp_path: Path, arguments: list[str]
+) -> None:
+    # Mutation: do not ask for the key before the session's file is made.
+    done = await run(*arguments, "--model", "openai/gpt-5-mini", env=environment(), cwd=tmp_path, stdin=b"")
+    assert (done.returncode, done.stdout) == (3, b"")
+    said = done.stderr.decode()
+    assert all(name in said for name in ("OPENAI_API_KEY", "--base-url", "--model", "agent-session demo"))
+    assert len(said.splitlines()) == 1
+    assert SessionManager.list_all() == []
+
+
+async def test_at_a_terminal_too_what_cannot_work_is_said_before_the_first_line(tmp_path: Path) -> None:
+    # Mutation: let what opening raises out of the task group as a group of exceptions.
+    async with terminal(env=environment(), cwd=tmp_path) as person:
+        assert await person.ends() == 3
+    assert "no model: give --model" in person.text
+    assert b"Traceback" not in person.bytes
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["run", "-p", "Well?", "--model", "gpt"], "model id 'gpt' is not `provider/name`"),
+        (["run"], "nothing to say"),
+        (["run", "-p", "Well?", "--resume", "nonsense"], "no session 'nonsense'; `agent-session sessions list --all`"),
+        (["run", "-p", "Well?", "--extension", "nonsense_extension"], "nonsense_extension"),
+        (["sessions", "show", "nonsense"], "no session 'nonsense'"),
+        (["sessions", "show", "latest"], "no session 'latest'"),
+        (["sessions", "frobnicate"], "invalid choice"),
+        (["--frobnicate"], "unrecognized arguments"),
+        (["run", "--resume", "x", "--no-session"], "not allowed with"),
+    ],
+)
+async def test_wrong_use_is_one_sentence_and_status_2(tmp_path: Path, arguments: list[str], says: str) -> None:
+    # Mutation: count one of these errors as a failure of the model.
+    async with FakeProvider([always(reply("Well."))]) as provider:
+        done = await run(*arguments, env=environment(provider), cwd=tmp_path)
+    assert says in done.stderr.decode()
+    assert b"Traceback" not in done.stderr
+    if "--extension" in arguments:
+        return  # the session goes on without it, and says so
+    assert (done.returncode, done.stdout) == (2, b"")
+
+
+async def test_a_wrong_setting_is_named_with_its_path(tmp_path: Path) -> None:
+    # Mutation: give `Settings()` instead of `Settings.load(cwd)`.
+    env = environment(AGENT_SESSION_MODEL="openai/x", AGENT_SESSION_COMPACTION__RESERVE_TOKENS="-5")
+    done = await run("run", "-p", "Well?", env=env, cwd=tmp_path)
+    assert done.returncode == 2
+    assert b"setting compaction.reserve_tokens" in done.stderr
+
+
+async def test_an_unknown_setting_is_a_warning_in_one_line(tmp_path: Path) -> None:
+    # Mutation: leave `warnings.showwarning` alone: it prints where in the program it was raised.
+    home = Path(environment()["HOME"])
+    (home / ".agent-session").mkdir()
+    (home / ".agent-session" / "settings.json").write_text('{"frobnicate": 1}')
+    async with FakeProvider([reply("Well.")]) as provider:
+        env = environment(provider, PYTHONWARNINGS="default")
+        done = await run("run", "-p", "Well?", env=env, cwd=tmp_path)
+    assert done.stdout == b"Well.\n"
+    assert re.search(rb"^agent-session: warning: unknown setting frobnicate; known are: ", done.stderr, re.MULTILINE)
+    assert b"settings.py" not in done.stderr
+
+
+async def test_a_session_that_is_in_use_says_by_whom(tmp_path: Path) -> None:
+    # Mutation: print SessionLockedError's own text, which is for programs.
+    async with FakeProvider([]) as provider:
+        with SessionManager.create(tmp_path) as manager:
+            done = await run("run", "-p", "Well?", "--resume", env=environment(provider), cwd=tmp_path)
+            assert done.returncode == 1
+            assert re.search(rb"in use by process \d+; close it there", done.stderr)
+            assert manager.path is not None
+            assert manager.path.exists()
+
+
+async def test_a_log_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    # Mutation: print the error with its number.
+    done = await run("sessions", "list", "--log-file", "none/a.log", env=environment(), cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (1, b"agent-session: none/a.log: No such file or directory\n")
+
+
+def test_a_fault_of_the_program_itself_shows_its_traceback() -> None:
+    # Mutation: explain every exception as if a user had caused it: a bug could not be reported.
+    program = (
+        "import agent_session.cli.main as cli\n"
+        "def broken(given): raise TypeError('a bug')\n"
+        "cli._obey = broken\n"
+        "cli.main([])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, env=environment()
+    )
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr
