@@ -104,6 +104,7 @@ def build_parts(
     system_prompt: str | None,
     append_system_prompt: str | None,
     interaction: Any,
+    deps: Any,
     cwd: Path,
 ) -> Parts:
     """Everything one session is made of, wired. Raises what the parts raise on wrong arguments."""
@@ -151,4 +152,5 @@ def build_parts(
         meter=ContextMeter(manager, models, shape),
         log=get_logger(session_id=manager.session_id),
         interaction=interaction,
+        deps=deps,
     )

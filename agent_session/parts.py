@@ -53,6 +53,7 @@ class Parts:
     meter: ContextMeter
     log: Logger
     interaction: Any = None
+    deps: Any = None
     backoff: Backoff = field(default_factory=Backoff)
     warned: set[str] = field(default_factory=set)
     compaction_asks: list[CompactionAsk] = field(default_factory=list)

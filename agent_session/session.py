@@ -43,7 +43,8 @@ class AgentSession:
 
     `async with AgentSession(...) as session`, or `await start()` and `await close()`; the first verb starts it.
     Without `session_manager` and `resume` it writes a new file in the default folder.
-    `session.on(event, handler)`, or as a decorator, lets code decide; `subscribe` only tells.
+    `session.on(event, handler)`, or as a decorator, lets code decide; `subscribe` only tells. `deps` is whatever its
+    tools need, as it is: `ToolContext.deps`.
 
     Raises:
         SettingsError: an argument of the wrong kind.
@@ -67,6 +68,7 @@ class AgentSession:
         client: ModelClient | None = None,
         api_key: ApiKey | None = None,
         interaction: Any = None,
+        deps: Any = None,
         cwd: str | Path | None = None,
     ) -> None:
         self._core = SessionCore(
@@ -84,6 +86,7 @@ class AgentSession:
                 "system_prompt": system_prompt,
                 "append_system_prompt": append_system_prompt,
                 "interaction": interaction,
+                "deps": deps,
             },
         )
         self._gate = self._core.gate

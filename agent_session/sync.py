@@ -65,6 +65,7 @@ class SyncSession:
         client: ModelClient | None = None,
         api_key: ApiKey | None = None,
         interaction: Any = None,
+        deps: Any = None,
         cwd: str | Path | None = None,
     ) -> None:
         self._thread = SessionThread(
@@ -81,6 +82,7 @@ class SyncSession:
                 client=client,
                 api_key=api_key,
                 interaction=interaction,
+                deps=deps,
                 cwd=cwd,
             )
         )

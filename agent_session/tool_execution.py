@@ -16,11 +16,11 @@ from typing import Any
 import anyio
 
 from agent_session.errors import ToolError
-from agent_session.events import ToolExecutionEnd, ToolExecutionStart, ToolExecutionUpdate
+from agent_session.events import ToolExecutionEnd, ToolExecutionStart, ToolExecutionUpdate, Warning
 from agent_session.hooks import ToolCallEvent, ToolResultEvent
 from agent_session.parts import Parts
 from agent_session.tools.calling import as_result, validate, validate_call
-from agent_session.tools.types import Tool, ToolContext, ToolResult
+from agent_session.tools.types import Confirm, Tool, ToolContext, ToolResult
 from session_store.ids import now_ms
 from session_store.messages import AssistantMessage, ToolCall, ToolResultMessage
 
@@ -142,9 +142,10 @@ async def _execute(parts: Parts, item: _Prepared) -> ToolResult:
         cwd=parts.cwd,
         session_id=parts.manager.session_id,
         blobs=parts.manager.blobs,
+        deps=parts.deps,
         report=report,
         context_usage=lambda: parts.meter.usage(parts.settings().compaction),
-        confirm=parts.interaction.confirm if parts.interaction is not None else None,
+        confirm=_confirm_for(parts, call.name),
     )
     try:
         return as_result(await tool.execute(item.validated, context))
@@ -153,6 +154,23 @@ async def _execute(parts: Parts, item: _Prepared) -> ToolResult:
     except Exception as error:
         parts.log.exception("tool.failed", tool=call.name, call_id=call.id)
         return ToolResult(f"the tool {call.name} failed: {type(error).__name__}: {error}", is_error=True)
+
+
+def _confirm_for(parts: Parts, tool_name: str) -> Confirm:
+    async def confirm(title: str, detail: str = "", /, *, default: bool = False) -> bool:
+        if parts.interaction is not None:
+            return bool(await parts.interaction.confirm(title, detail, default))
+        if "person" not in parts.warned:
+            parts.warned.add("person")
+            parts.dispatcher.report(
+                Warning(
+                    text=f"the tool {tool_name} turned to a person ({title!r}) and there is none: the default is "
+                    "taken, now and for whatever else tools ask; give AgentSession an `interaction`"
+                )
+            )
+        return default
+
+    return confirm
 
 
 async def _record(parts: Parts, item: _Prepared, result: ToolResult) -> ToolResultMessage:

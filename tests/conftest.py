@@ -80,6 +80,8 @@ def _watch_the_event_loop() -> BlockBuster:
     for function in watch.functions.values():
         # Verbs that nobody awaits have nowhere else to read an image's file.
         function.can_block_in("agent_session/prompting.py", "message_now")
+        # Reads no more keys than are there already.
+        function.can_block_in("agent_session/terminal/keyboard.py", "raw_mode")
         # A handler of a test's own that looks into the file is the test's business.
         function.can_block_in("tests/session/scene.py", "lines")
         for module in (ROOT / "session_store").glob("*.py"):
@@ -103,10 +105,3 @@ def no_blocking_calls(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
     finally:
         _WATCH.deactivate()
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What is typed into a pseudo-terminal races with the program that reads it: such a test is tried again."""
-    for item in items:
-        if item.path.parent.name in ("cli", "prompt"):
-            item.add_marker(pytest.mark.flaky(reruns=2))

@@ -118,7 +118,11 @@ def _add_session_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("session")
     group.add_argument("--model", metavar="ID", default=argparse.SUPPRESS, help="provider/name, as openai/gpt-5-mini")
     group.add_argument(
-        "--base-url", metavar="URL", default=argparse.SUPPRESS, help="where the model's provider is, as its _BASE_URL"
+        "--base-url",
+        metavar="URL",
+        type=_address,
+        default=argparse.SUPPRESS,
+        help="where the model's provider is, as its _BASE_URL",
     )
     group.add_argument(
         "--thinking",
@@ -146,6 +150,12 @@ def _add_session_options(parser: argparse.ArgumentParser) -> None:
         default=argparse.SUPPRESS,
         help="load an extension: a shipped name, a module or a file; may be given again",
     )
+
+
+def _address(text: str) -> str:
+    if not text.startswith(("http://", "https://")):
+        raise argparse.ArgumentTypeError(f"{text!r} does not begin with http:// or https://")
+    return text
 
 
 def _add_log_option(parser: argparse.ArgumentParser) -> None:

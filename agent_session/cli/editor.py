@@ -28,6 +28,7 @@ from typing_extensions import override
 
 from agent_session.cli.status import Status
 from agent_session.terminal.console import takes_unicode
+from agent_session.terminal.keyboard import Keyboard
 
 REDRAW_SECONDS = 0.25
 FLUSH_SECONDS = 0.03
@@ -54,8 +55,9 @@ class Above(io.TextIOBase):
 
     @override
     def write(self, text: str) -> int:
-        self._text += text
-        self._changed.set()
+        if text:  # a console that renders for somebody else writes nothing, and nothing is no reason to draw
+            self._text += text
+            self._changed.set()
         return len(text)
 
     @property
@@ -63,13 +65,18 @@ class Above(io.TextIOBase):
         """The line that is still streaming."""
         return self._text.rpartition("\n")[2]
 
+    @property
+    def has_lines(self) -> bool:
+        """Whether whole lines wait to be taken."""
+        return "\n" in self._text
+
     async def changed(self) -> None:
-        """Return when something was written since the last `take_lines`."""
+        """Return when something was written since it returned last."""
         await self._changed.wait()
+        self._changed = anyio.Event()
 
     def take_lines(self) -> str:
         """The whole lines, their newlines included."""
-        self._changed = anyio.Event()
         lines, newline, self._text = self._text.rpartition("\n")
         return lines + newline
 
@@ -107,6 +114,7 @@ class Editor:
             reserve_space_for_menu=0,
             history=_history(history),
             style=_STYLE,
+            input=Keyboard(),
         )
 
     @property
@@ -138,7 +146,9 @@ class Editor:
         return had_text
 
     def redraw(self) -> None:
-        self._prompt.app.invalidate()
+        """Lines that wait go first, so that the status line is never ahead of what it is about."""
+        if not self._above.has_lines:
+            self._prompt.app.invalidate()
 
     def leave(self) -> None:
         self._is_leaving = True
@@ -152,11 +162,14 @@ class Editor:
             drawing.start_soon(self._tick)
 
     async def flush(self) -> None:
-        """Write the whole lines there are."""
-        lines = self._above.take_lines()
-        if lines:
-            await run_in_terminal(lambda: _write(lines))
+        """Write the whole lines there are, and draw what stands below them."""
+        if self._above.has_lines:
+            await run_in_terminal(self._write_lines)
         self.redraw()
+
+    def _write_lines(self) -> None:
+        sys.stdout.write(self._above.take_lines())
+        sys.stdout.flush()
 
     async def _draw(self) -> None:
         while True:
@@ -233,8 +246,3 @@ def _history(path: Path | None) -> History:
     except OSError:  # a home that cannot be written to keeps no history
         return InMemoryHistory()
     return FileHistory(path)
-
-
-def _write(text: str) -> None:
-    sys.stdout.write(text)
-    sys.stdout.flush()

@@ -34,11 +34,13 @@ class Person:
     async def confirm(self, title: str, detail: str, default: bool) -> bool:
         """Yes or no; `default` is what an empty line means."""
         async with self._one_at_a_time:
-            self.screen.line("question", title, style="bold")
+            marks = "[Y/n]" if default else "[y/N]"
+            # Plain lines have no prompt that changes while somebody types: there the marks stand here alone.
+            self.screen.line("question", f"{title} {marks}", style="bold")
             for line in detail.splitlines():
                 self.screen.line("", line)
             while True:
-                answer = await self._next_line("[Y/n]" if default else "[y/N]")
+                answer = await self._next_line(marks)
                 said = answer.strip().lower() if answer is not None else ""
                 if not said or said in _YES + _NO:
                     return said in _YES if said else default

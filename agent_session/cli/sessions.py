@@ -80,7 +80,7 @@ def show_session(session: str, cwd: Path, *, is_json: bool) -> None:
         spent = manager.totals
         screen.line("spent", f"{spent.all} in {spent.all.requests} requests, on summaries {spent.compaction}")
         for record in manager.damage.records:
-            screen.line("damage", record.detail, style="red")
+            screen.line("damage", f"line {record.line_number}: {record.detail}", style="red")
         for entry in manager.get_branch():
             _show(screen, entry)
 

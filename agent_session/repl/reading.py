@@ -59,6 +59,8 @@ def typed(is_complete: IsComplete, namespace: dict[str, Any]) -> Read:
     from prompt_toolkit import PromptSession  # noqa: PLC0415 - 0.1 s, for a terminal alone
     from prompt_toolkit.patch_stdout import patch_stdout  # noqa: PLC0415
 
+    from agent_session.terminal.keyboard import Keyboard  # noqa: PLC0415
+
     prompts: PromptSession[str] = PromptSession(
         PROMPT,
         multiline=True,
@@ -68,6 +70,7 @@ def typed(is_complete: IsComplete, namespace: dict[str, Any]) -> Read:
         history=_history(history_path()),
         enable_history_search=True,
         key_bindings=_keys(is_complete),
+        input=Keyboard(),
     )
 
     async def read() -> str | None:

@@ -79,9 +79,10 @@ class Screen:
         self.console.print(Text.assemble((f"{label:<{LABEL_WIDTH}}", "dim"), str(path)), soft_wrap=True)
 
     def error(self, text: str) -> None:
-        """What went wrong, unless the provider's refusal said just that."""
-        if text != self._last_refusal:
-            self.line("error", text, style="red")
+        """What went wrong; of what the provider's refusal said already, only what goes beyond it."""
+        rest = text.removeprefix(self._last_refusal or "").strip()
+        if rest:
+            self.line("error", rest, style="red")
         self._last_refusal = None
 
     def meter(self) -> None:

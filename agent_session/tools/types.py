@@ -29,6 +29,12 @@ class ToolResult:
         return as_content(self.content) if self.content else (TextContent("(no output)"),)
 
 
+class Confirm(Protocol):
+    """Yes or no from the person. `default` is what an empty answer means, and the answer where nobody is there."""
+
+    async def __call__(self, title: str, detail: str = "", /, *, default: bool = False) -> bool: ...
+
+
 class ContextUsageView(Protocol):
     """See `session.context_usage()`."""
 
@@ -39,12 +45,17 @@ class ContextUsageView(Protocol):
     def threshold(self) -> int: ...
 
 
+async def _nobody(_title: str, _detail: str = "", /, *, default: bool = False) -> bool:
+    return default
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolContext:
     """What a tool may use while it runs.
 
-    `report(text)` tells subscribers how far it is. `blobs` keeps the full text of output that was cut.
-    `confirm(title, detail, default)` asks the person, where there is one; else gives the default.
+    `report(text)` tells subscribers how far it is. `blobs` keeps the full text of output that was cut. `deps` is what
+    the session was given for its tools. `confirm(title, detail, default=...)` asks the person, where there is one; else
+    it gives the default.
     """
 
     call_id: str
@@ -54,7 +65,7 @@ class ToolContext:
     deps: Any = None
     report: Callable[[str], None] = field(default=lambda text: None)
     context_usage: Callable[[], ContextUsageView | None] = field(default=lambda: None)
-    confirm: Callable[[str, str, bool], Awaitable[bool]] | None = None
+    confirm: Confirm = _nobody
 
 
 ExecuteTool: TypeAlias = Callable[[Any, ToolContext], Awaitable[Any]]

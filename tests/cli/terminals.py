@@ -23,7 +23,7 @@ COMMAND = [sys.executable, "-m", "agent_session.cli"]
 WAIT_SECONDS = 15.0
 """For something that a process shows: two cores may be busy with other tests."""
 
-CTRL_C, CTRL_D, ENTER, ALT_ENTER = "\x03", "\x04", "\r", "\x1b\r"
+CTRL_C, CTRL_D, CTRL_J, ENTER, ALT_ENTER, UP = "\x03", "\x04", "\n", "\r", "\x1b\r", "\x1b[A"
 
 
 def environment(provider: FakeProvider | None = None, **more: str) -> dict[str, str]:
@@ -62,13 +62,33 @@ class Terminal:
         """The screen's lines, blank ones and the blanks at their ends left out."""
         return "\n".join(line.rstrip() for line in self._screen.display if line.strip())
 
+    @property
+    def before_cursor(self) -> str:
+        """What the cursor's line shows before it."""
+        return self._screen.display[self._screen.cursor.y][: self._screen.cursor.x]
+
+    @property
+    def row(self) -> int:
+        """The cursor's line, counted from the top."""
+        return self._screen.cursor.y
+
+    @property
+    def reads_keys(self) -> bool:
+        """Whether a program takes the keys as they are: as long as none does, the terminal edits lines by itself."""
+        return not termios.tcgetattr(self._master)[3] & termios.ICANON
+
     def type(self, text: str) -> None:
-        """Press keys."""
+        """Press keys, whoever reads them."""
         os.write(self._master, text.encode())
 
-    def say(self, text: str) -> None:
-        """Type a line and send it."""
-        self.type(text + ENTER)
+    async def press(self, keys: str) -> None:
+        """Press keys once somebody reads them: an editor takes the keys before it draws what it has to show."""
+        await self.until(lambda: self.reads_keys, "an editor")
+        self.type(keys)
+
+    async def say(self, text: str) -> None:
+        """Type a line into the editor, and send it."""
+        await self.press(text + ENTER)
 
     async def shows(self, text: str) -> None:
         """Wait until it can be read on the screen."""
@@ -83,6 +103,24 @@ class Terminal:
                         raise AssertionError(f"it ended without {what!r}:\n{self.text}")
         except TimeoutError:
             raise AssertionError(f"no {what!r} on the screen:\n{self.text}") from None
+
+    async def rests(self) -> None:
+        """Wait until nothing has been written for a second."""
+        with anyio.fail_after(WAIT_SECONDS):
+            is_at_rest = False
+            while not is_at_rest:
+                with anyio.move_on_after(1.0) as second:
+                    await self._read()
+                is_at_rest = second.cancelled_caught
+
+    async def waits(self) -> None:
+        """Wait until the program does nothing. Python may lose a KeyboardInterrupt that it raises in the middle of
+        something: in the callback of a weak reference it is ignored.
+        """
+        stat = anyio.Path(f"/proc/{self.process.pid}/stat")
+        with anyio.fail_after(WAIT_SECONDS):
+            while (await stat.read_text()).rpartition(")")[2].split()[0] != "S":
+                pass
 
     async def ends(self) -> int:
         """Wait for the end of the process; its exit status."""

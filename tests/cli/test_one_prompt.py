@@ -61,6 +61,30 @@ async def test_a_terminal_shows_the_answer_as_it_streams_with_the_meter(tmp_path
     assert person.text.count("It says one.") == 1
 
 
+ASKING = """
+def setup(api):
+    @api.on("agent_start")
+    async def permitted(event, ctx):
+        ctx.notify(f"go on: {await ctx.confirm('Shall it?', default=True)}")
+"""
+
+
+async def test_who_sits_at_the_terminal_is_asked(tmp_path: Path) -> None:
+    # Mutation: give the session no `interaction`; or take the answer for the default.
+    (tmp_path / "asking.py").write_text(ASKING)
+    async with (
+        FakeProvider([reply("It says one.")]) as provider,
+        terminal(
+            *("run", "-p", "Well?", "--extension", "asking.py"), env=environment(provider), cwd=tmp_path
+        ) as person,
+    ):
+        await person.shows("question   Shall it? [Y/n]")
+        await person.shows("\n>")
+        person.type("n\n")
+        await person.shows("note       go on: False")
+        assert await person.ends() == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "stdin", "sent"),
     [
@@ -102,23 +126,28 @@ async def test_no_session_keeps_nothing(tmp_path: Path) -> None:
 
 
 async def test_base_url_and_model_say_where_and_which(tmp_path: Path) -> None:
-    # Mutation: ignore --base-url.
+    # Mutation: ignore --base-url, or --thinking.
     async with FakeProvider([reply("One.")]) as provider:
         arguments = ["run", "-p", "First?", "--model", "local/some/model", "--base-url", provider.base_url]
+        arguments += ["--thinking", "low"]
         done = await run(*arguments, env=environment(), cwd=tmp_path)
         assert done.stdout == b"One.\n"
         assert provider.requests[0].payload["model"] == "some/model"
         assert "authorization" not in provider.requests[0].headers
+    (info,) = SessionManager.list(tmp_path)
+    with SessionManager.open(info.path, read_only=True) as manager:
+        assert manager.projection.thinking_level == "low"
 
 
 async def test_a_log_file_gets_the_run_and_never_the_key(tmp_path: Path) -> None:
-    # Mutation: do not open the log file.
-    async with FakeProvider([reply("One."), reply("Two.")]) as provider:
+    # Mutation: do not open the log file, or only the one that an argument names.
+    async with FakeProvider([reply("One."), reply("Two."), reply("Three.")]) as provider:
         env = environment(provider, OPENAI_API_KEY="sk-a-secret-key-of-somebody")
         await run("run", "-p", "First?", "--log-file", "a.log", env=env, cwd=tmp_path)
         await run("--log-file", "b.log", "run", "-p", "First?", env=env, cwd=tmp_path)
+        await run("run", "-p", "First?", env=env | {"AGENT_SESSION_LOG": "c.log"}, cwd=tmp_path)
         assert provider.requests[0].headers["authorization"].endswith("somebody")
-    for name in ("a.log", "b.log"):
+    for name in ("a.log", "b.log", "c.log"):
         text = (tmp_path / name).read_text()
         assert {"run.start", "run.end"} <= {json.loads(line)["event"] for line in text.splitlines()}
         assert "somebody" not in text

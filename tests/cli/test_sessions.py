@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 from agent_session import SessionManager
@@ -58,6 +59,16 @@ async def test_show_tells_what_was_said_and_leaves_the_file_alone(tmp_path: Path
     assert positions == sorted(positions)
     assert "spent      100 tokens" in output
     assert path.read_bytes() == before
+
+
+async def test_show_says_which_line_is_damaged(tmp_path: Path) -> None:
+    # Mutation: leave `manager.damage` out, or the number of the line.
+    path = await made(tmp_path)
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines[:2], b"no entry\n", *lines[2:]]))
+    output = (await run("sessions", "show", "latest", env=environment(), cwd=tmp_path)).stdout.decode()
+    assert re.search(r"^damage     line 3: not a JSON object", output, re.MULTILINE)
+    assert "assistant  It says one." in output
 
 
 async def test_show_as_json_gives_the_lines_of_the_branch(tmp_path: Path) -> None:

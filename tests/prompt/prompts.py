@@ -7,6 +7,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from typing_extensions import override
@@ -20,11 +21,12 @@ SUMMARY = always(reply("## Goal\nMend the parser."))
 
 @dataclass(frozen=True)
 class Kind:
-    """A prompt: how it is started, and what it shows when it waits for a line."""
+    """A prompt: how it is started, what it shows when it waits for a statement, and what for more of one."""
 
     name: str
     command: tuple[str, ...]
     mark: str
+    more: str = "..."
 
     @override
     def __str__(self) -> str:
@@ -33,7 +35,10 @@ class Kind:
 
 PYTHON = Kind("python", (sys.executable, "-q"), ">>>")
 IPYTHON = Kind(
-    "ipython", (sys.executable, "-m", "IPython", "--no-banner", "--no-confirm-exit", "--colors=nocolor"), "In ["
+    "ipython",
+    (sys.executable, "-m", "IPython", "--no-banner", "--no-confirm-exit", "--colors=nocolor"),
+    "In [",
+    "   ...:",
 )
 ASYNCIO = Kind("asyncio", (sys.executable, "-m", "asyncio"), ">>>")
 OURS = Kind("agent_session", (sys.executable, "-m", "agent_session"), ">>>")
@@ -55,8 +60,11 @@ class Prompt:
 
     async def begin(self, *source: str) -> None:
         """Type a statement that will take its time. Our own prompt indents by itself."""
-        for line in source:
-            self.screen.say(line.lstrip() if self.kind is OURS else line)
+        for number, line in enumerate(source, 1):
+            row = self.screen.row
+            await self.screen.say(line.lstrip() if self.kind is OURS else line)
+            if number < len(source):
+                await self.screen.until(partial(self._asks_for_more, row), "a line to go on in")
 
     async def done(self) -> str:
         """Wait for the end of the statement: what was shown since it was typed."""
@@ -64,6 +72,10 @@ class Prompt:
         await self.screen.until(lambda: len(self._asked()) == self._prompts, f"prompt number {self._prompts}")
         *_, last, _ = self._asked()
         return "\n".join(self.screen.text.splitlines()[last:-1])
+
+    def _asks_for_more(self, row: int) -> bool:
+        """Below that row."""
+        return self.screen.row > row and self.screen.before_cursor.startswith(self.kind.more)
 
     def _asked(self) -> list[int]:
         """The lines at which the prompt asked; it may stand behind a Ctrl-C that the terminal has shown."""

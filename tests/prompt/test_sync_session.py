@@ -87,6 +87,23 @@ def test_it_has_every_verb_of_a_session_with_the_same_parameters() -> None:
             assert parameters(ours[name]) == parameters(verb), name
 
 
+def test_what_it_is_given_is_what_its_session_is_given(tmp_path: Path) -> None:
+    # Mutation: in `SyncSession.__init__` hand one argument less, or another one, to AgentSession.
+    given: dict[str, Any] = {
+        name: object() for name in inspect.signature(AgentSession).parameters if name not in ("model", "cwd")
+    }
+    given |= {"extensions": ["one", "two"], "settings": Settings(hook_timeout=7), "thinking_level": "low"}
+    given |= {"model": "openai/scripted", "cwd": tmp_path, "session_manager": SessionManager.in_memory()}
+    session = SyncSession(**given)
+    ours, theirs = session._session._core, AgentSession(**given)._core
+    assert ours._options == theirs._options
+    assert set(given) - set(ours._options) == {"session_manager", "resume", "extensions", "settings", "cwd"}
+    for name in ("_given_manager", "_resume", "_sources", "settings", "cwd"):
+        assert getattr(ours, name) == getattr(theirs, name), name
+    assert ours._given_manager is given["session_manager"]
+    session.close()
+
+
 def test_no_verb_of_it_has_to_be_awaited() -> None:
     # Mutation: hand out the session's own `load` handle, whose `unload` is a coroutine.
     with scripted_session(reply("Hello.")) as session:

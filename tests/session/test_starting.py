@@ -101,6 +101,26 @@ async def test_text_for_a_session_that_nobody_started_is_answered_though_nobody_
         assert texts(session.messages)[-1] == "done"
 
 
+@pytest.mark.parametrize("is_started", [False, True])
+async def test_text_may_come_from_a_callback_of_the_loop_where_no_task_runs(tmp_path: Path, is_started: bool) -> None:
+    # Mutation: make `Activity`'s cancel scope where the gate is claimed: only a task can make one.
+    async with left(tmp_path) as (session, model, events):
+        if is_started:
+            await session.start()
+        loop = asyncio.get_running_loop()
+        loop.call_soon(session.steer, "go on")
+        loop.call_soon(session.follow_up, "and then stop")
+        with anyio.fail_after(5):
+            await model.arrived(2)
+            await session.wait_for_idle()
+            loop.call_soon(session.steer, "once more")
+            assert (await model.arrived(3)).last_user_text == "once more"
+            loop.call_soon(session.abort_compaction)
+            await session.wait_for_idle()
+        assert [request.last_user_text for request in model.requests] == ["go on", "and then stop", "once more"]
+        assert not [event for event in events if event.name in ("warning", "extension_failed")]
+
+
 async def test_many_first_verbs_at_once_start_the_session_once(tmp_path: Path) -> None:
     # Mutation: in `SessionCore._start_once` leave the lock out.
     async def slow(api: Any) -> None:

@@ -100,12 +100,19 @@ def test_no_control_character_of_a_model_or_a_tool_reaches_the_terminal(evil: st
 
 
 def test_an_error_that_the_provider_was_shown_to_give_is_not_told_again() -> None:
-    # Mutation: forget the refusal, or remember it for ever.
+    # Mutation: forget the refusal, or remember it for ever; or tell again what an advice follows.
     screen, file = screen_of(80)
-    screen.listen(MessageDiscarded(reason="no such flag"))
+    for error in ("no such flag", "no such flag", "no key. Set it."):
+        screen.listen(MessageDiscarded(reason=error.partition(" Set")[0]))
+        screen.error(error)
     screen.error("no such flag")
-    screen.error("no such flag")
-    assert file.getvalue().splitlines() == ["refused    no such flag", "error      no such flag"]
+    assert file.getvalue().splitlines() == [
+        "refused    no such flag",
+        "refused    no such flag",
+        "refused    no key.",
+        "error      Set it.",
+        "error      no such flag",
+    ]
 
 
 def test_a_queued_text_is_shown_once_where_the_queue_is_shown() -> None:
