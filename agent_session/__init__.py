@@ -17,6 +17,7 @@ _NAMES: dict[str, str] = {
     "agent_session.models": "Model ModelCost",
     "agent_session.meter": "ContextUsage",
     "agent_session.stats": "SessionStats",
+    "agent_session.history": "RecordedMessage SearchHit",
     "agent_session.dispatch": "EventStream",
     "agent_session.settings": (
         "Settings CompactionSettings CompactionOverride RetrySettings DEFAULT_COMPACTION_SETTINGS "

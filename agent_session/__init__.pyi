@@ -36,6 +36,7 @@ from agent_session.extending.api import ExtensionAPI as ExtensionAPI
 from agent_session.extending.context import ExtensionContext as ExtensionContext
 from agent_session.extending.extension_set import LoadedExtension as LoadedExtension
 from agent_session.extending.loader import load_shipped as load_shipped
+from agent_session.history import RecordedMessage as RecordedMessage, SearchHit as SearchHit
 from agent_session.hooks import (
     Amend as Amend, BeforeAgentStart as BeforeAgentStart, BeforeCompact as BeforeCompact, BeforeFork as BeforeFork,
     BeforeRequest as BeforeRequest, BeforeSwitch as BeforeSwitch, BeforeTree as BeforeTree, Block as Block,

@@ -30,7 +30,7 @@ from session_store.messages import Message, Usage
 @dataclass(slots=True)
 class Attempt:
     """One compaction under way. `outcome` is set at the commit point, so that nothing later can take it back;
-    `method` is None until a summary is being made.
+    `method` is None until a summary is being made. `why` says why it is another than was wanted.
     """
 
     request: CompactionRequest
@@ -41,6 +41,7 @@ class Attempt:
     spending: Spending = field(default_factory=Spending)
     method: CompactionMethod | None = None
     model: str | None = None
+    why: str | None = None
     outcome: CompactionOutcome | None = None
 
     def ended(self, status: CompactionStatus, *, usage: Usage | None = None, **facts: Any) -> CompactionOutcome:
@@ -59,9 +60,18 @@ class Attempt:
 
 
 async def summarized(
-    parts: Parts, summarizer: Summarizer, attempt: Attempt, order: SummaryOrder, turn_prefix: Sequence[Message]
+    parts: Parts,
+    summarizer: Summarizer,
+    attempt: Attempt,
+    order: SummaryOrder,
+    turn_prefix: Sequence[Message] = (),
+    *,
+    kept_from: str | None = None,
 ) -> CompactionResult:
-    """The history's summary, then, where a turn is split, that of its beginning. What it cost is the attempt's."""
+    """The history's summary, then, where a turn is split, that of its beginning. What it cost is the attempt's.
+
+    With `kept_from`, the text that opens what stays, it is asked for in the live conversation first, whole.
+    """
 
     async def progress(chunk: int, chunks: int) -> None:
         seconds = time.monotonic() - attempt.started
@@ -69,14 +79,23 @@ async def summarized(
             CompactionProgress(phase="summarizing", chunk=chunk, chunks=chunks, seconds=seconds)
         )
 
+    if kept_from is not None:
+        live = await summarizer.summarize_live(order, kept_from, attempt.spending, progress=progress)
+        if live is not None:
+            attempt.model = parts.models.model.id
+            return CompactionResult(live)
     summary = order.previous_summary or ""
-    if order.messages:
-        summary, attempt.model = await summarizer.summarize(order, attempt.spending, progress=progress)
-    if turn_prefix:
-        prefix_order = replace(order, messages=turn_prefix, kind="turn_prefix", previous_summary=None)
-        prefix, attempt.model = await summarizer.summarize(prefix_order, attempt.spending, progress=progress)
-        summary = join_split(summary, prefix)
+    for part in orders_of(order, turn_prefix):
+        text, attempt.model = await summarizer.summarize(part, attempt.spending, progress=progress)
+        summary = join_split(summary, text) if part.kind == "turn_prefix" else text
     return CompactionResult(summary)
+
+
+def orders_of(order: SummaryOrder, turn_prefix: Sequence[Message]) -> list[SummaryOrder]:
+    """The summaries to ask for, one after the other: the history's, then that of a split turn's beginning."""
+    history = [replace(order, calls_kept_back=1 if turn_prefix else 0)] if order.messages else []
+    beginning = [replace(order, messages=turn_prefix, kind="turn_prefix", previous_summary=None)] if turn_prefix else []
+    return [*history, *beginning]
 
 
 class AttemptServices:

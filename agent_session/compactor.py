@@ -1,42 +1,41 @@
 """The one pipeline of compaction, for all three triggers; read it from top to bottom.
 
-    prepare -> before_compact -> compaction_start -> summary -> session_compact -> validate, append -> compaction_end
+    prepare -> before_compact -> compaction_start -> shrink, summary or digest -> session_compact -> validate, append
+    -> compaction_end
 
 Rules. Preparing is pure and announces nothing. From `before_compact` on there is exactly one `compaction_end`, whatever
 happened, the caller's own cancellation included. The append is the commit point: no await and no cancellation between
 the last answer and it; before it the log is as it was, after it the outcome is `applied`. What attempts cost that came
-to nothing is owed to the log, not lost.
+to nothing is owed to the log, not lost. What makes the context smaller without a model is tried before what is paid
+for, and stands in where the model fails and the context does not fit.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 
 import anyio
 
-from agent_session.compaction.file_ops import details_of, with_current_request, with_file_lists, with_pinned
-from agent_session.compaction.prepare import prepare_compaction, request_cut_off
+from agent_session.compaction.applied import in_words
 from agent_session.compaction.types import (
-    KEEP_NOTHING,
     NOTHING_STORED,
     CompactionOutcome,
-    CompactionPreparation,
     CompactionRequest,
     CompactionResult,
+    Shrink,
     Skip,
 )
-from agent_session.compaction_attempt import Attempt, AttemptServices, summarized
+from agent_session.compaction_attempt import Attempt, AttemptServices, orders_of
+from agent_session.compaction_entry import EntryMaker
 from agent_session.errors import AgentSessionError, CompactionError
 from agent_session.events import CompactionEnd, CompactionStart
 from agent_session.hooks import BeforeCompact, CompactionScope, SessionCompact, Summarize
 from agent_session.parts import Parts
-from agent_session.recorder import add_usage
-from agent_session.summarizer import Summarizer, SummaryOrder
-from session_store.entries import CompactionEntry
+from agent_session.summarizer import Summarizer
 from session_store.errors import SessionStoreError
-from session_store.ids import new_id, now_iso
-from session_store.messages import CompactionSummaryMessage, Usage
+from session_store.messages import Content
 
 
 class Compactor:
@@ -45,6 +44,7 @@ class Compactor:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._summarizer = Summarizer(parts)
+        self.maker = EntryMaker(parts, self._summarizer)
         self.last_outcome: CompactionOutcome | None = None
 
     async def run(self, request: CompactionRequest) -> CompactionOutcome:
@@ -55,7 +55,7 @@ class Compactor:
         """
         parts = self._parts
         self.last_outcome = None
-        plan = self._prepare(request)
+        plan = self.maker.prepare(request)
         if isinstance(plan, Skip):
             self.last_outcome = CompactionOutcome(status="skipped", reason=request.reason, why=plan.detail)
             return self.last_outcome
@@ -82,27 +82,37 @@ class Compactor:
                     await self._end(attempt, outcome)
             return outcome
 
-    def largest_items(self, count: int = 3) -> str:
-        """The largest messages of the context, with the tools they came from, for a person."""
-        ledger = self._parts.meter.ledger
-        context = sorted(self._parts.meter.context(), key=lambda item: -ledger.count(item.message))
-        return "; ".join(
-            f"{getattr(item.message, 'tool_name', type(item.message).__name__)} ({ledger.count(item.message):,} tokens)"
-            for item in context[:count]
+    async def preview(self, request: CompactionRequest) -> CompactionOutcome:
+        """What `run` would do and cost, as far as that can be said without doing it: nothing is sent or appended."""
+        plan = self.maker.prepare(request)
+        if isinstance(plan, Skip):
+            return CompactionOutcome(status="skipped", reason=request.reason, why=plan.detail)
+        facts = CompactionOutcome(status="preview", reason=request.reason, tokens_before=plan.tokens_before)
+        if plan.shrinks_alone:
+            tokens_after = self.maker.tokens_after(plan, None, plan.shrinks_alone)
+            return replace(facts, method="shrink", tokens_after=tokens_after, calls=0)
+        facts = replace(facts, entries_summarized=len(plan.dropped_entry_ids))
+        kept = plan.budget.overhead + plan.kept_tokens
+        if self._parts.settings().compaction.summarizer == "digest":
+            summary = self.maker.digest_of(plan).summary
+            entry = self.maker.stored_form(plan, request, CompactionResult(summary))
+            return replace(
+                facts, method="digest", tokens_after=self.maker.tokens_after(plan, entry, plan.shrinks), calls=0
+            )
+        order = self.maker.order(request, plan, Summarize())
+        is_live = self.maker.kept_from(plan, request) is not None and await self._summarizer.takes_live(order)
+        orders = [order] if is_live else orders_of(order, plan.turn_prefix_messages)
+        forecast = await self._summarizer.forecast(orders, is_live=is_live)
+        return replace(
+            facts,
+            method="model",
+            tokens_after=round((kept + forecast.usage.output) * plan.scale),
+            calls=forecast.calls,
+            usage=forecast.usage,
+            cost=forecast.usage.cost.total if forecast.usage.cost is not None else None,
         )
 
     # The pipeline -------------------------------------------------------------------------------
-
-    def _prepare(self, request: CompactionRequest) -> CompactionPreparation | Skip:
-        parts = self._parts
-        return prepare_compaction(
-            parts.manager.projection,
-            budget=parts.meter.budget(parts.settings().compaction),
-            tokens_before=parts.meter.measure().tokens,
-            ledger=parts.meter.ledger,
-            keep_recent_tokens=request.keep_recent_tokens,
-            reason=request.reason,
-        )
 
     async def _attempt(self, attempt: Attempt) -> CompactionOutcome:
         parts, request, plan = self._parts, attempt.request, attempt.plan
@@ -143,14 +153,16 @@ class Compactor:
         parts.log.info(
             "compaction.start", compaction_id=attempt.id, reason=request.reason, tokens_before=plan.tokens_before
         )
+        extra = before.summarize_answer or Summarize()
         if before.result is not None:
             attempt.method = "handler"
-            result = before.result
+            entry = self.maker.entry(attempt, before.result, extra)
+        elif plan.shrinks_alone:
+            attempt.method = "shrink"
+            return await self._commit_shrinks(attempt)
         else:
-            attempt.method = "model"
             self._refuse_hopeless(attempt)
-            result = await self._summary(attempt, before.summarize_answer or Summarize())
-        entry = self._entry(attempt, result, before.summarize_answer)
+            entry = await self.maker.made(attempt, extra)
         ready = await parts.dispatcher.decide(
             SessionCompact(
                 reason=request.reason,
@@ -170,96 +182,33 @@ class Compactor:
         return await self._commit(attempt, ready)
 
     def _refuse_hopeless(self, attempt: Attempt) -> None:
-        """No paid call for an automatic compaction that cannot help: what is kept alone is too large."""
-        plan = attempt.plan
-        if attempt.request.reason == "manual":
-            return
-        floor = plan.budget.overhead + plan.kept_tokens
-        ceiling = plan.budget.limit if attempt.request.reason == "overflow" else plan.budget.threshold
-        if floor >= ceiling and floor >= plan.tokens_before // 2:
-            raise CompactionError(
-                f"no progress: what must be kept takes {floor:,} tokens, and {ceiling:,} is the most there may be; "
-                f"largest: {self.largest_items()}"
-            )
-
-    async def _summary(self, attempt: Attempt, extra: Summarize) -> CompactionResult:
-        """The default summary: the history first, then, where a turn is split, its beginning."""
-        request, plan = attempt.request, attempt.plan
-        instructions = "\n".join(text for text in (request.instructions, extra.instructions) if text) or None
-        order = SummaryOrder(
-            messages=plan.messages_to_summarize,
-            previous_summary=plan.previous_summary,
-            instructions=instructions,
-            pinned=tuple(extra.pinned),
-            model=extra.model or request.model,
-        )
-        return await summarized(self._parts, self._summarizer, attempt, order, plan.turn_prefix_messages)
-
-    def _entry(self, attempt: Attempt, result: CompactionResult, extra: Summarize | None) -> CompactionEntry:
-        """The finished entry, with what the runtime adds to every summary, a handler's included."""
-        request, plan = attempt.request, attempt.plan
-        summary = with_pinned(result.summary, tuple(extra.pinned) if extra is not None else ())
-        summary = with_file_lists(summary, plan.file_ops)
-        boundary = plan.first_kept_entry_id if result.first_kept_entry_id is None else result.first_kept_entry_id
-        entry = CompactionEntry(
-            id=new_id(),
-            parent_id=plan.leaf_id,
-            timestamp=now_iso(),
-            summary=summary,
-            first_kept_entry_id=boundary if boundary != KEEP_NOTHING else None,
-            tokens_before=plan.tokens_before if result.tokens_before is None else result.tokens_before,
-            details=details_of(plan.file_ops, result.details),
-            usage=_total(attempt.spending.usage, result.usage),
-            from_hook=attempt.method == "handler",
-            reason=request.reason,
-            method=attempt.method,
-            model=attempt.model,
-            duration_ms=round((time.monotonic() - attempt.started) * 1000),
-            instructions=request.instructions,
-        )
-        return self._completed(attempt, entry)
-
-    def _completed(self, attempt: Attempt, entry: CompactionEntry) -> CompactionEntry:
-        """The entry with the request that its boundary cuts off at the end of its summary, and its size measured."""
-        request = request_cut_off(self._parts.manager.projection, entry.first_kept_entry_id)
-        if request is not None:
-            summary = with_current_request(entry.summary, request, attempt.plan.budget.keep_recent)
-            entry = replace(entry, summary=summary)
-        return replace(entry, tokens_after=self._tokens_after(attempt, entry))
-
-    def _tokens_after(self, attempt: Attempt, entry: CompactionEntry) -> int:
-        """The context's size with `entry` applied, on the scale of `tokens_before`.
+        """No paid call for an automatic compaction that cannot help: what is kept alone is too large.
 
         Raises:
-            CompactionError: not smaller than before, "no progress".
+            ContextCannotFitError: the provider has refused the context, and no part of it can go.
+            CompactionError: it fits the window, and would not get much smaller.
         """
-        parts, plan = self._parts, attempt.plan
-        ledger, overhead = parts.meter.ledger, plan.budget.overhead
-        context = parts.meter.context()
-        projection = parts.manager.projection
-        ids = [projected.id for projected in projection.entries]
-        boundary = entry.first_kept_entry_id
-        after = set(ids[ids.index(boundary) :]) if boundary in ids else set()
-        # The summary that is replaced stands among what is kept, and leaves all the same.
-        kept = [item for item in context if item.entry.id in after and item.entry is not projection.compaction]
-        estimated_before = overhead + ledger.total([item.message for item in context])
-        summary = CompactionSummaryMessage(summary=entry.summary, tokens_before=entry.tokens_before)
-        estimated_after = overhead + ledger.count(summary) + ledger.total([item.message for item in kept])
-        if estimated_after >= estimated_before:
+        plan, budget, reason = attempt.plan, attempt.plan.budget, attempt.request.reason
+        floor = round((budget.overhead + plan.kept_tokens) * plan.scale)
+        must = f"what must be kept takes {floor:,} tokens"
+        if reason == "overflow" and floor >= budget.limit:
+            raise self.maker.cannot_fit(f"{must}, and {budget.limit:,} is all that fits")
+        if reason == "threshold" and floor >= budget.threshold and floor >= plan.tokens_before // 2:
             raise CompactionError(
-                f"no progress: the context would have {estimated_after:,} tokens instead of {estimated_before:,}"
+                f"no progress: {must}, and {budget.threshold:,} is the threshold; "
+                f"largest: {in_words(self.maker.largest_items())}"
             )
-        scale = min(2.0, max(0.5, plan.tokens_before / estimated_before))
-        return round(estimated_after * scale)
+
+    # The commit point ---------------------------------------------------------------------------
 
     async def _commit(self, attempt: Attempt, ready: SessionCompact) -> CompactionOutcome:
         """Validate against the branch as it is now, append in one write, and tell."""
         parts = self._parts
-        on_branch = {entry.id for entry in parts.manager.projection.entries}
-        if attempt.plan.leaf_id not in on_branch:
-            raise CompactionError("the branch moved while its summary was made; nothing was stored")
-        entry = self._completed(attempt, ready.entry)
-        stored, edits, untold = parts.recorder.append_compaction(entry, (), parts.shape.active_tools)
+        self._require_same_branch(attempt)
+        entry = self.maker.measured(attempt, ready.entry)
+        stored, edits, untold = parts.recorder.append_compaction(
+            entry, self._edits(attempt.plan.shrinks), parts.shape.active_tools
+        )
         attempt.outcome = attempt.ended(
             "applied",
             usage=stored.usage,
@@ -268,12 +217,36 @@ class Compactor:
             summary=stored.summary,
             tokens_after=stored.tokens_after,
             entries_summarized=len(attempt.plan.dropped_entry_ids),
+            why=attempt.why,
         )
         with anyio.CancelScope(shield=True):
             await parts.recorder.announce(*untold)
             await parts.dispatcher.tell(replace(ready, entry=stored))
             await parts.recorder.flush()
         return attempt.outcome
+
+    async def _commit_shrinks(self, attempt: Attempt) -> CompactionOutcome:
+        """The edits alone, in one write: there is no entry, and so nothing to ask `session_compact` about."""
+        parts, plan = self._parts, attempt.plan
+        self._require_same_branch(attempt)
+        tokens_after = self.maker.tokens_after(plan, None, plan.shrinks_alone)
+        edits, untold = parts.recorder.append_edits(self._edits(plan.shrinks_alone))
+        attempt.outcome = attempt.ended("applied", edits=edits, tokens_after=tokens_after)
+        with anyio.CancelScope(shield=True):
+            await parts.recorder.announce(*untold)
+            await parts.recorder.flush()
+        return attempt.outcome
+
+    def _require_same_branch(self, attempt: Attempt) -> None:
+        on_branch = {entry.id for entry in self._parts.manager.projection.entries}
+        if attempt.plan.leaf_id not in on_branch:
+            raise CompactionError("the branch moved while its summary was made; nothing was stored")
+
+    def _edits(self, shrinks: Sequence[Shrink]) -> tuple[tuple[str, tuple[Content, ...] | None], ...]:
+        """The context edits of the items that are made smaller, their full texts stored first."""
+        for shrink in shrinks:
+            self._parts.recorder.store_aside(shrink.full_text)
+        return tuple((shrink.entry_id, shrink.replacement) for shrink in shrinks)
 
     async def _end(self, attempt: Attempt, outcome: CompactionOutcome) -> None:
         parts = self._parts
@@ -301,10 +274,3 @@ class Compactor:
                 from_hook=attempt.method == "handler",
             )
         )
-
-
-def _total(spent: Usage | None, reported: Usage | None) -> Usage | None:
-    """What the runtime spent, and what a handler says it spent itself."""
-    if spent is None or reported is None:
-        return reported if spent is None else spent
-    return add_usage(spent, reported)

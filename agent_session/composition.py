@@ -15,6 +15,7 @@ from agent_session.activity import ActivityGate
 from agent_session.dispatch import Dispatcher
 from agent_session.errors import MissingModelError, SettingsError
 from agent_session.events import QueueUpdate, Warning
+from agent_session.history import branch_of
 from agent_session.llm.client import ModelClient, ThinkingLevel
 from agent_session.logs import get_logger
 from agent_session.meter import ContextMeter
@@ -26,6 +27,7 @@ from agent_session.recorder import Recorder
 from agent_session.request_shape import RequestShape, default_system_prompt
 from agent_session.settings import Settings
 from agent_session.tools.registry import ToolRegistry, ToolSpecifier
+from agent_session.tools.search_history import search_history
 from session_store import SessionManager
 
 
@@ -117,7 +119,10 @@ def build_parts(
     prompt = default_system_prompt(cwd) if system_prompt is None else system_prompt
     if append_system_prompt:
         prompt = f"{prompt}\n\n{append_system_prompt}"
-    shape = RequestShape(ToolRegistry.resolve(tools), system_prompt=prompt)
+    history_tool = search_history(lambda: branch_of(manager))
+    shape = RequestShape(
+        ToolRegistry.resolve(tools, always=[history_tool]), system_prompt=prompt, always=history_tool.name
+    )
 
     def queue_changed() -> None:
         dispatcher.report(

@@ -14,7 +14,7 @@ from agent_session.model_state import ModelState
 from agent_session.request_shape import RequestShape
 from agent_session.settings import CompactionSettings
 from session_store import SessionManager
-from session_store.context import ProjectedMessage, build_context
+from session_store.context import ProjectedMessage
 from session_store.showing import fields_of, table
 
 
@@ -65,7 +65,7 @@ class ContextMeter:
         return self._overhead[2]
 
     def context(self) -> list[ProjectedMessage]:
-        return build_context(self._manager.projection)
+        return self._manager.build_context()
 
     def budget(self, settings: CompactionSettings) -> Budget:
         models = self._models

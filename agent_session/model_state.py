@@ -1,13 +1,15 @@
-"""Which model answers, how hard it thinks, and what was learnt about its limits.
+"""Which model answers, how hard it thinks, and what was learnt about its limits and how they are said.
 
-The one owner of all three. A model or level that was given and differs from the log's is logged as a change just
+The one owner of all these. A model or level that was given and differs from the log's is logged as a change just
 before the first request, never on open.
 """
 
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import TypeAlias, get_args
 
 import anyio.to_thread
@@ -44,6 +46,7 @@ class ModelState:
         self._api_key = api_key
         self._key_provider = model.provider
         self._learned_limit: int | None = None
+        self._overflow_patterns: tuple[re.Pattern[str], ...] = ()
 
     @property
     def model(self) -> Model:
@@ -57,6 +60,22 @@ class ModelState:
     def learned_limit(self) -> int | None:
         """Tokens: the smallest limit that an overflow error of this model named."""
         return self._learned_limit
+
+    @property
+    def overflow_patterns(self) -> tuple[re.Pattern[str], ...]:
+        """What extensions taught of how a request is refused for its length; part of every request."""
+        return self._overflow_patterns
+
+    def add_overflow_pattern(self, pattern: re.Pattern[str]) -> Callable[[], None]:
+        """Returns what takes this one away again."""
+        self._overflow_patterns = (*self._overflow_patterns, pattern)
+
+        def withdraw() -> None:
+            left = list(self._overflow_patterns)
+            left.remove(pattern)
+            self._overflow_patterns = tuple(left)
+
+        return withdraw
 
     def select(self, model: Model) -> None:
         if model.id != self._model.id:
@@ -84,6 +103,10 @@ class ModelState:
         """What an error said only ever lowers the limit. Numbers too small to be a window are ignored."""
         if limit is not None and limit >= 256:
             self._learned_limit = limit if self._learned_limit is None else min(self._learned_limit, limit)
+
+    def learn_no_images(self) -> None:
+        """A refusal said that the model takes none, whatever the catalogue knows."""
+        self._model = replace(self._model, images=False)
 
     def client_of(self, model: Model) -> ModelClient:
         """The given client serves every model; without one, one client for each provider.

@@ -9,6 +9,7 @@ before the next entry.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
 import anyio
@@ -22,6 +23,7 @@ from session_store.context import dangling_calls
 from session_store.errors import SessionWriteError
 from session_store.ids import now_ms
 from session_store.messages import Content, Cost, Message, TextContent, ToolResultMessage, Usage
+from session_store.undo import Undo
 
 INTERRUPTED = (
     "The call was interrupted before it gave a result. It may have had effects: check before running it again."
@@ -126,6 +128,32 @@ class Recorder:
         untold: list[tuple[Entry, tuple[Event, ...]]] = [*((edit, ()) for edit in stored_edits), (stored, ())]
         self._is_unsynced = True
         return stored, stored_edits, untold
+
+    def append_undo(self, undo: Undo, active_tools: tuple[str, ...]) -> list[Entry]:
+        """The commit point of an undo: synchronous, the entries as stored, told later with `announce`."""
+        self._pay()
+        stored = self.manager.append_undo(undo, active_tools=active_tools)
+        self._is_unsynced = True
+        return stored
+
+    def append_edits(
+        self, edits: tuple[tuple[str, tuple[Content, ...] | None], ...]
+    ) -> tuple[tuple[ContextEditEntry, ...], list[tuple[Entry, tuple[Event, ...]]]]:
+        """The commit point of a compaction that has edits only: one write, told later with `announce`."""
+        self._pay()
+        stored = self.manager.append_context_edits(edits)
+        self._is_unsynced = True
+        return stored, [(edit, ()) for edit in stored]
+
+    def place_of(self, entry_id: str, text: str) -> str:
+        """Where the full text of an item that is shrunk will be, in words; nothing is written."""
+        return f"{self.manager.blobs.path_of(text)} (or search_history, entry {entry_id})"
+
+    def store_aside(self, text: str) -> None:
+        """Write a full text to the side file that `place_of` named."""
+        # On a disk that refuses, the entry in the log still has it, and the words name that too.
+        with suppress(OSError):
+            self.manager.blobs.put(text)
 
     async def announce(self, *entries: tuple[Entry, tuple[Event, ...]]) -> None:
         """Tell of entries, those first that a failed write has held back."""

@@ -25,8 +25,11 @@ def default_system_prompt(cwd: Path) -> str:
 
 
 class RequestShape:
-    def __init__(self, registry: ToolRegistry, *, system_prompt: str) -> None:
+    """`always` is a tool that is offered beside any others, whatever is activated."""
+
+    def __init__(self, registry: ToolRegistry, *, system_prompt: str, always: str | None = None) -> None:
         self.registry = registry
+        self._always = always
         self._base = system_prompt
         self._of_run: str | None = None
         self._active: tuple[str, ...] | None = None
@@ -50,11 +53,13 @@ class RequestShape:
         return self.registry.names if self._active is None else self._active
 
     def activate(self, names: tuple[str, ...] | None) -> None:
-        """Offer only these; None offers all.
+        """Offer only these, with the one that is always offered; None offers all, an empty tuple none.
 
         Raises:
             SettingsError: a name that is no tool of this session.
         """
+        if names and self._always is not None and self._always in self.registry and self._always not in names:
+            names = (*names, self._always)
         self.registry.definitions(names)
         self._active = names
         self._tools = None

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 import anyio
 
+from agent_session.compaction.applied import in_words
 from agent_session.compaction.trigger import is_over
 from agent_session.compaction.types import CompactionReason, CompactionRequest
 from agent_session.compactor import Compactor
@@ -27,6 +28,7 @@ from agent_session.events import (
     TurnStart,
     Warning,
 )
+from agent_session.image_pruning import prune_images
 from agent_session.llm.retry import delay_for
 from agent_session.parts import Parts
 from agent_session.prompting import open_run
@@ -36,6 +38,9 @@ from agent_session.tool_execution import recorded_results, run_calls
 from agent_session.turn import Answer, ask_model
 from session_store.ids import new_id
 from session_store.messages import AssistantMessage, Message, ToolResultMessage, UserMessage
+
+# A context that we count this many times smaller than the limit was refused for something else.
+_MOST_MISCOUNT = 4
 
 
 class Run:
@@ -124,8 +129,10 @@ class Run:
             is_overflow = judge(failed.message, failed.error, self._window) == "overflow"
             can_recover = is_overflow and self._recoveries_left > 0 and self._parts.settings().compaction.enabled
             await self.end_agent_run(will_retry=can_recover)
-            if not (can_recover and await self._recover(failed)):
-                self.error = failed.error or length_overflow(failed.message, self._window)
+            overflow = failed.error or length_overflow(failed.message, self._window)
+            ending = await self._recover(failed, overflow) if can_recover else overflow
+            if ending is not None:
+                self.error = ending
                 return
             await self._start_agent(is_retry=True)
 
@@ -167,8 +174,8 @@ class Run:
     # Requests -----------------------------------------------------------------------------------
 
     async def _ask_until_answered(self, index: int) -> Answer:
-        """One turn's answer, with the retries that transient failures get."""
-        parts, attempt = self._parts, 0
+        """One turn's answer, with the retries that transient failures get, and one without refused images."""
+        parts, attempt, has_pruned = self._parts, 0, False
         retry = parts.settings().retry
         why_not: str | None = "aborted"
         try:
@@ -182,6 +189,8 @@ class Run:
                     break
                 self._note_limit(error)
                 await parts.dispatcher.notify(MessageDiscarded(reason=str(error)))
+                if not has_pruned and (has_pruned := await prune_images(parts, error)):
+                    continue
                 delay = delay_for(attempt + 1, retry, error, now=time.time(), random=random.random)
                 if delay is None:
                     break
@@ -232,12 +241,24 @@ class Run:
     # Compaction ---------------------------------------------------------------------------------
 
     @property
+    def _is_undone(self) -> bool:
+        """Whether somebody took the newest compaction back: then only an overflow makes another one by itself."""
+        newest = self._parts.manager.projection.compaction
+        return newest is not None and newest.is_undo
+
+    @property
     def _window(self) -> int:
         return self._parts.meter.budget(self._parts.settings().compaction).limit
 
     def _note_limit(self, error: ModelError) -> None:
-        if error.kind == "overflow":
+        """What a refusal for size says of the limit: its number, or else that this context is above it."""
+        if error.kind != "overflow":
+            return
+        refused = self._parts.meter.measure().tokens
+        if error.limit is not None:
             self._parts.models.learn_limit(error.limit)
+        elif refused >= self._window // _MOST_MISCOUNT:
+            self._parts.models.learn_limit(refused)
 
     async def _check(self, *, before_request: bool) -> None:
         """A safe point: honour what handlers asked for, then compact if the context is too large.
@@ -274,7 +295,7 @@ class Run:
                 )
             return
         reason: CompactionReason = "overflow" if self._is_window_exceeded else "threshold"
-        if reason == "threshold" and not is_over(parts.meter.measure(), budget):
+        if reason == "threshold" and (self._is_undone or not is_over(parts.meter.measure(), budget)):
             return
         self._is_window_exceeded = False
         if not parts.backoff.should_attempt(reason):
@@ -284,24 +305,35 @@ class Run:
             await self._warn_once(
                 f"cap of {self._id}",
                 f"no more compactions in this run: {self._compactions} did not keep the context under "
-                f"{budget.threshold:,} tokens; largest: {self._compactor.largest_items()}",
+                f"{budget.threshold:,} tokens; largest: {in_words(self._compactor.maker.largest_items())}",
             )
             return
         outcome = await self._compactor.run(CompactionRequest(reason=reason))
         if outcome.status == "applied":
             self._compactions += 1
 
-    async def _recover(self, failed: Answer) -> bool:
-        """After an overflow: take the attempt out of the context and compact. True: ask again."""
+    async def _recover(self, failed: Answer, overflow: ModelError) -> Exception | None:
+        """After an overflow: take the attempt out of the context and compact. None: ask again.
+
+        Else the error to end with: the overflow, or, where nothing can make it fit, one that names what is too large.
+        """
         parts = self._parts
         self._recoveries_left -= 1
         if not failed.message.is_failed:
             await parts.recorder.append(lambda log: log.append_context_edit(failed.entry.id, None))
-        outcome = await self._compactor.run(CompactionRequest(reason="overflow", will_retry=True))
-        if outcome.status != "applied" and failed.error is not None:
-            failed.error.__cause__ = outcome.error
-            failed.error.add_note(f"compaction: {outcome}")
-        return outcome.status == "applied"
+        request = CompactionRequest(reason="overflow", will_retry=True, refused_tokens=overflow.requested)
+        outcome = await self._compactor.run(request)
+        if outcome.status == "applied":
+            return None
+        overflow.add_note(f"compaction: {outcome}")
+        cannot_fit = outcome.error if isinstance(outcome.error, ContextCannotFitError) else None
+        if outcome.status == "skipped" and parts.meter.measure().tokens >= self._window // 2:
+            cannot_fit = self._compactor.maker.cannot_fit("the provider refused the context, and no part of it can go")
+        if cannot_fit is not None:
+            cannot_fit.__cause__ = overflow
+            return cannot_fit
+        overflow.__cause__ = outcome.error
+        return overflow
 
     async def _warn_once(self, about: str, text: str) -> None:
         """Once for the session; what is about this run alone carries its id."""

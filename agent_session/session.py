@@ -6,39 +6,36 @@ event loop. What a verb needs of the gate it claims before its first await.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from typing_extensions import override
-
 from agent_session.branching import TreeMoves
-from agent_session.compaction.types import CompactionOutcome, CompactionRequest
+from agent_session.compaction.types import NOTHING_STORED, CompactionOutcome, CompactionRequest
+from agent_session.compactor import Compactor
 from agent_session.dispatch import EventStream, Listener
 from agent_session.events import ModelSelect, ThinkingLevelSelect
 from agent_session.extending.extension_set import LoadedExtension
 from agent_session.extending.loader import Source
+from agent_session.inspection import Inspection
 from agent_session.llm.client import ModelClient, ThinkingLevel
-from agent_session.meter import ContextUsage
 from agent_session.model_state import ApiKey
 from agent_session.models import Model
-from agent_session.parts import Parts
 from agent_session.prompting import Said
 from agent_session.queues import IfBusy
 from agent_session.run_handle import RunHandle, open_handle
 from agent_session.session_core import SessionCore
 from agent_session.settings import Settings
-from agent_session.stats import SessionStats, html_of, stats_of
 from agent_session.tools.images import ImageSource
 from agent_session.tools.registry import ToolSpecifier
+from agent_session.undo import undo_compaction
 from session_store import SessionManager
-from session_store.entries import Entry
-from session_store.messages import AssistantMessage, Message
+from session_store.messages import AssistantMessage
 
 
-class AgentSession:
+class AgentSession(Inspection):
     """A model, its tools and a log, driven turn by turn; compacts itself before its context is too large.
 
     `async with AgentSession(...) as session`, or `await start()` and `await close()`; the first verb starts it.
@@ -203,11 +200,14 @@ class AgentSession:
         keep_recent_tokens: int | None = None,
         model: str | None = None,
         interrupt: bool = True,
+        dry_run: bool = False,
     ) -> CompactionOutcome:
         """Replace old history by a summary now. Aborts what runs; with `interrupt=False` a run goes on and
         compacts at its next safe point. The session stays idle afterwards, unless messages are queued.
 
         `instructions` focus the summary, they never move the boundary; `model` (`provider/name`) writes it.
+        With `dry_run` nothing happens, whatever else runs: the outcome is a `preview` of what would leave the context,
+        of tokens before and after, and of the calls and the cost expected. No model is asked, nothing is appended.
 
         Raises:
             CompactionError: it failed; `.outcome` says more, the log and the context are as before.
@@ -219,7 +219,25 @@ class AgentSession:
             keep_recent_tokens=keep_recent_tokens,
             model=Model.of(model).id if model is not None else None,
         )
+        if dry_run:
+            self._core.check_open()
+            await self._core.start()
+            return await Compactor(self._parts).preview(request)
         return await self._core.compact(request, interrupt=interrupt)
+
+    async def undo_compaction(self) -> CompactionOutcome:
+        """Take the newest compaction of the branch back: the context is as if it had not been, what came after it
+        included. Nothing leaves the log; undoing an undo compacts again, with the summary that was made. Where nothing
+        was compacted the outcome is `skipped`.
+
+        While an undo is the newest compaction of the branch, none is made because of the threshold.
+
+        Raises:
+            SessionBusyError: something runs.
+            ContextCannotFitError: the model does not take what would come back; nothing was appended.
+        """
+        outcome = await self._core.move(undo_compaction)
+        return outcome or CompactionOutcome(status="aborted", reason="manual", why=NOTHING_STORED)
 
     def abort_compaction(self) -> bool:
         """End the compaction that runs or is next in line, and only it: `aborted`. False when there is none."""
@@ -308,93 +326,12 @@ class AgentSession:
             EntryNotFoundError: no such entry.
             AgentSessionError: an extension vetoed it.
         """
-        return await self._core.navigate(entry_id, summarize=summarize, instructions=instructions)
+        return await self._core.move(
+            lambda parts: TreeMoves(parts).navigate(entry_id, summarize=summarize, instructions=instructions)
+        )
 
     async def fork(self, entry_id: str | None = None) -> SessionManager:
         """A new session with the path to `entry_id` (None: with everything); this one stays as it is."""
         self._core.check_open()
         await self._core.start()
         return await TreeMoves(self._parts).fork(entry_id)
-
-    # Looking --------------------------------------------------------------------------------------
-
-    @property
-    def messages(self) -> tuple[Message, ...]:
-        """The context: what the next request sends."""
-        return tuple(item.message for item in self._parts.meter.context())
-
-    @property
-    def transcript(self) -> Iterator[Entry]:
-        """The whole branch, root first, compacted history included; read when iterated."""
-        return iter(self._parts.manager.get_branch())
-
-    def context_usage(self) -> ContextUsage:
-        """How full the context is, in tokens, and where it is compacted."""
-        return self._parts.meter.usage(self._core.settings.compaction)
-
-    def stats(self) -> SessionStats:
-        """What the whole session has spent, with the share of its compactions."""
-        return stats_of(self._parts)
-
-    @property
-    def is_idle(self) -> bool:
-        return self._gate.is_idle
-
-    @property
-    def is_streaming(self) -> bool:
-        """Whether a run is under way."""
-        return self._gate.is_active("run")
-
-    @property
-    def is_compacting(self) -> bool:
-        return self._gate.is_active("compaction")
-
-    @property
-    def is_retrying(self) -> bool:
-        return self._core.run is not None and self._core.run.is_retrying
-
-    @property
-    def session_manager(self) -> SessionManager:
-        return self._parts.manager
-
-    @property
-    def session_id(self) -> str:
-        return self._parts.manager.session_id
-
-    @property
-    def path(self) -> Path | None:
-        return self._parts.manager.path
-
-    @property
-    def leaf_id(self) -> str | None:
-        return self._parts.manager.leaf_id
-
-    @property
-    def model(self) -> Model:
-        return self._parts.models.model
-
-    @property
-    def thinking_level(self) -> ThinkingLevel:
-        return self._parts.models.thinking_level
-
-    @property
-    def settings(self) -> Settings:
-        return self._core.settings
-
-    @property
-    def cwd(self) -> Path:
-        return self._core.cwd
-
-    @override
-    def __repr__(self) -> str:
-        if self._core.opened is None:
-            return "<AgentSession, not opened>"
-        state = "closed" if self._core.is_closed else repr(self._gate)
-        return f"<AgentSession {self.session_id}, {self.model.id}, {state}>"
-
-    def _repr_html_(self) -> str:
-        return html_of(self._core.opened, "closed" if self._core.is_closed else repr(self._gate))
-
-    @property
-    def _parts(self) -> Parts:
-        return self._core.parts

@@ -7,15 +7,14 @@ the caller's own cancellation included. Nothing waits for somebody: when the gat
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 import anyio
 import anyio.to_thread
 
 from agent_session.activity import Activity, ActivityGate
-from agent_session.branching import TreeMoves
 from agent_session.compaction.types import NOTHING_STORED, CompactionOutcome, CompactionRequest
 from agent_session.compactor import Compactor
 from agent_session.composition import build_parts, check_arguments, open_manager
@@ -34,6 +33,8 @@ from agent_session.settings import Settings
 from session_store import SessionManager
 from session_store.errors import SessionReadOnlyError
 from session_store.messages import AssistantMessage, UserMessage
+
+T = TypeVar("T")
 
 
 class SessionCore:
@@ -232,12 +233,13 @@ class SessionCore:
             raise error
         return outcome
 
-    async def navigate(self, entry_id: str, *, summarize: bool, instructions: str | None) -> str | None:
+    async def move(self, move: Callable[[Parts], Awaitable[T]]) -> T | None:
+        """Do what changes where the session stands, on an idle session; None where it was aborted."""
         self.check_open()
         try:
             with self.gate.hold(self.gate.claim("tree")) as activity, activity.scope:
                 await self.start()
-                return await TreeMoves(self.parts).navigate(entry_id, summarize=summarize, instructions=instructions)
+                return await move(self.parts)
             return None
         finally:
             self.wake()
@@ -309,12 +311,9 @@ class SessionCore:
         return settled
 
     async def _compact_in_turn(self, request: CompactionRequest) -> CompactionOutcome:
-        if self.gate.is_idle and not self.gate.waiting:
-            activity = self.gate.claim("compaction")
-        else:
-            if self.gate.current is not None:
-                self.gate.current.abort()
-            activity = await self.gate.claim_in_turn("compaction", first=True)
+        if self.gate.current is not None:
+            self.gate.current.abort()
+        activity = await self.gate.claim_in_turn("compaction", first=True)
         return await self._hold_compaction(activity, request)
 
     async def _hold_compaction(self, activity: Activity, request: CompactionRequest) -> CompactionOutcome:

@@ -6,6 +6,7 @@ on an idle session the work becomes a task that the session owns.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -107,6 +108,9 @@ class RuntimeView:
         registry = self._parts.shape.registry
         registry.add(tool)
         return lambda: registry.remove(tool.name)
+
+    def register_overflow_pattern(self, pattern: re.Pattern[str]) -> Callable[[], None]:
+        return self._parts.models.add_overflow_pattern(pattern)
 
     def report(self, event: Event) -> None:
         self._parts.dispatcher.report(event)

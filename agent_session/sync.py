@@ -23,23 +23,21 @@ from agent_session.events import Event, MessageUpdate
 from agent_session.extending.loader import Source
 from agent_session.extending.on import On
 from agent_session.llm.client import ModelClient, TextDelta, ThinkingLevel
-from agent_session.meter import ContextUsage
 from agent_session.model_state import ApiKey
 from agent_session.models import Model
 from agent_session.queues import IfBusy
 from agent_session.session import AgentSession
 from agent_session.session_thread import SessionThread
 from agent_session.settings import Settings
-from agent_session.stats import SessionStats
 from agent_session.sync_handles import SyncEventStream, SyncLoadedExtension, SyncRunHandle, on_another_thread
+from agent_session.sync_inspection import SyncInspection
 from agent_session.tools.images import ImageSource
 from agent_session.tools.registry import ToolSpecifier
 from session_store import SessionManager
-from session_store.entries import Entry
-from session_store.messages import AssistantMessage, Message
+from session_store.messages import AssistantMessage
 
 
-class SyncSession:
+class SyncSession(SyncInspection):
     """An `AgentSession` whose verbs return when they are done, from any thread. Takes what `AgentSession` takes.
 
     The first verb opens it. `with`, `close()`, the interpreter's exit or being forgotten close it. The first Ctrl-C
@@ -184,16 +182,21 @@ class SyncSession:
         keep_recent_tokens: int | None = None,
         model: str | None = None,
         interrupt: bool = True,
+        dry_run: bool = False,
     ) -> CompactionOutcome:
-        """Replace old history by a summary now. See `AgentSession.compact`."""
+        """Replace old history by a summary now; with `dry_run` say what that would do. See `AgentSession.compact`."""
         return self._thread.ask(
             lambda: self._session.compact(
-                instructions, keep_recent_tokens=keep_recent_tokens, model=model, interrupt=interrupt
+                instructions, keep_recent_tokens=keep_recent_tokens, model=model, interrupt=interrupt, dry_run=dry_run
             ),
-            aborts=True,
+            aborts=not dry_run,
             from_inside=True,
             instead=lambda: CompactionOutcome(status="aborted", reason="manual", why="aborted"),
         )
+
+    def undo_compaction(self) -> CompactionOutcome:
+        """Take the newest compaction of the branch back. See `AgentSession.undo_compaction`."""
+        return self._thread.ask(self._session.undo_compaction, aborts=True)
 
     def abort_compaction(self) -> bool:
         """End the compaction that runs, and only it; False when there is none. Its outcome is `aborted`."""
@@ -263,75 +266,6 @@ class SyncSession:
     def fork(self, entry_id: str | None = None) -> SessionManager:
         """A new session with the path to `entry_id` (None: with everything); this one stays as it is."""
         return self._thread.ask(lambda: self._session.fork(entry_id))
-
-    # Looking --------------------------------------------------------------------------------------
-
-    @property
-    def messages(self) -> tuple[Message, ...]:
-        """The context: what the next request sends."""
-        return self._thread.look(lambda: self._session.messages)
-
-    @property
-    def transcript(self) -> Iterator[Entry]:
-        """The whole branch as it is now, root first, compacted history included."""
-        return iter(self._thread.look(lambda: tuple(self._session.transcript)))
-
-    def context_usage(self) -> ContextUsage:
-        """How full the context is, in tokens, and where it is compacted."""
-        return self._thread.look(self._session.context_usage)
-
-    def stats(self) -> SessionStats:
-        """What the whole session has spent, with the share of its compactions."""
-        return self._thread.look(self._session.stats)
-
-    @property
-    def is_idle(self) -> bool:
-        return self._session.is_idle
-
-    @property
-    def is_streaming(self) -> bool:
-        """Whether a run is under way."""
-        return self._session.is_streaming
-
-    @property
-    def is_compacting(self) -> bool:
-        return self._session.is_compacting
-
-    @property
-    def is_retrying(self) -> bool:
-        return self._session.is_retrying
-
-    @property
-    def session_manager(self) -> SessionManager:
-        return self._thread.look(lambda: self._session.session_manager)
-
-    @property
-    def session_id(self) -> str:
-        return self._thread.look(lambda: self._session.session_id)
-
-    @property
-    def path(self) -> Path | None:
-        return self._thread.look(lambda: self._session.path)
-
-    @property
-    def leaf_id(self) -> str | None:
-        return self._thread.look(lambda: self._session.leaf_id)
-
-    @property
-    def model(self) -> Model:
-        return self._thread.look(lambda: self._session.model)
-
-    @property
-    def thinking_level(self) -> ThinkingLevel:
-        return self._thread.look(lambda: self._session.thinking_level)
-
-    @property
-    def settings(self) -> Settings:
-        return self._session.settings
-
-    @property
-    def cwd(self) -> Path:
-        return self._session.cwd
 
     @override
     def __repr__(self) -> str:

@@ -10,15 +10,14 @@ from dataclasses import dataclass, replace
 
 import anyio
 
-from agent_session.compaction.trigger import clamp_output_tokens
 from agent_session.errors import ContextOverflowError, ModelError, ModelRequestError
 from agent_session.events import MessageDiscarded, MessageStart, MessageUpdate, Warning
-from agent_session.hooks import BeforeRequest, Context
 from agent_session.llm.builder import MessageBuilder
-from agent_session.llm.client import Finish, ModelRequest, PreparedRequest, ResponseId, UsageReport
+from agent_session.llm.client import Finish, ResponseId, UsageReport
 from agent_session.llm.finish import is_known_finish
 from agent_session.llm.overflow import is_overflow_finish
 from agent_session.parts import Parts
+from agent_session.request_building import build_request, prepare
 from session_store.entries import MessageEntry
 from session_store.messages import AssistantMessage
 
@@ -41,7 +40,7 @@ async def ask_model(parts: Parts, turn_index: int) -> Answer:
         Nothing of the provider's: its errors are in the answer. Cancellation records what had streamed as an
         aborted message, then goes on its way.
     """
-    request = await _build_request(parts)
+    request = await build_request(parts)
     await parts.recorder.flush()
     await parts.dispatcher.notify(MessageStart(turn_index=turn_index))
     client_api = ""
@@ -51,7 +50,7 @@ async def ask_model(parts: Parts, turn_index: int) -> Answer:
     try:
         client = parts.models.client_of(request.model)
         builder = MessageBuilder(request, client.api)
-        prepared = await _hooked(parts, client.prepare(request))
+        prepared = await prepare(parts, client, request)
         async with client.stream(prepared) as events:
             async for event in events:
                 builder.add(event)
@@ -108,33 +107,3 @@ async def _recorded(parts: Parts, message: AssistantMessage) -> MessageEntry:
             with anyio.CancelScope(shield=True):
                 await parts.recorder.store(kept)
         raise
-
-
-async def _build_request(parts: Parts) -> ModelRequest:
-    settings = parts.settings()
-    context = parts.meter.context()
-    budget = parts.meter.budget(settings.compaction)
-    measurement = parts.meter.measure(context)
-    messages = tuple(item.message for item in context)
-    if parts.dispatcher.hooks.has(Context):
-        messages = (await parts.dispatcher.decide(Context(messages=messages))).messages
-    return ModelRequest(
-        model=parts.models.model,
-        messages=messages,
-        system_prompt=parts.shape.system_prompt,
-        tools=parts.shape.tools,
-        thinking_level=parts.models.thinking_level,
-        max_output_tokens=clamp_output_tokens(parts.models.model, budget, measurement.tokens),
-        session_id=parts.manager.session_id,
-        api_key=await parts.models.api_key(parts.models.model),
-        silence_seconds=settings.retry.silence_seconds,
-    )
-
-
-async def _hooked(parts: Parts, prepared: PreparedRequest) -> PreparedRequest:
-    if not parts.dispatcher.hooks.has(BeforeRequest):
-        return prepared
-    event = await parts.dispatcher.decide(
-        BeforeRequest(model=prepared.request.model.id, payload=prepared.payload, headers=prepared.headers)
-    )
-    return PreparedRequest(request=prepared.request, payload=event.payload, headers=event.headers)

@@ -18,6 +18,7 @@ HEAD_BYTES = 16 * 1024
 TAIL_BYTES = 16 * 1024
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+_MARK = re.compile(r"\[\.\.\. [\d,]+ of [\d,]+ bytes are left out here; the full text is in ([^\n]+?) \.\.\.\]")
 
 
 class BlobStore:
@@ -32,14 +33,18 @@ class BlobStore:
         """Where the blobs lie; a tool may read there although it is outside of its own folder."""
         return self._folder
 
+    def path_of(self, data: bytes | str) -> Path:
+        """Where `put` stores this content; nothing is written."""
+        return self._folder / hashlib.sha256(_content_of(data)).hexdigest()
+
     def put(self, data: bytes | str) -> Path:
         """Store the bytes, or the text as UTF-8; the same content again is the same file.
 
         Raises:
             OSError: the disk refused; nothing half written is left under the blob's name.
         """
-        content = replace_surrogates(data).encode() if isinstance(data, str) else data
-        path = self._folder / hashlib.sha256(content).hexdigest()
+        content = _content_of(data)
+        path = self.path_of(content)
         if path.exists():
             return path
         make_private_folder(self._folder)
@@ -56,6 +61,10 @@ class BlobStore:
         if _SHA256.fullmatch(sha) is None:
             raise ValueError(f"{sha!r} is not a SHA-256 in hexadecimal digits")
         return (self._folder / sha).read_bytes()
+
+
+def _content_of(data: bytes | str) -> bytes:
+    return replace_surrogates(data).encode() if isinstance(data, str) else data
 
 
 def bound_text(
@@ -79,3 +88,9 @@ def bound_text(
     last = content[len(content) - tail :].decode(errors="ignore")
     cut = len(content) - len(first.encode()) - len(last.encode())
     return f"{first}\n[... {cut:,} of {len(content):,} bytes are left out here; the full text is in {path} ...]\n{last}"
+
+
+def path_in_mark(text: str) -> str | None:
+    """The path that the mark of `bound_text` names; None in a text that it has not cut."""
+    mark = _MARK.search(text)
+    return mark[1] if mark is not None else None

@@ -46,21 +46,19 @@ def compaction_batch(
         batch.append(edit)
         parent_id = edit.id
     checkpoint = make_checkpoint(session, active_tools=active_tools, entries_before=len(session) + len(batch))
-    system_message = entry.system_message or replay_system_messages(
-        item.message for item in session.projection.messages if isinstance(item.message, SystemMessage)
-    )
+    system_message = entry.system_message
+    # What an undo replays is of the branch without the compaction that it takes back.
+    if system_message is None and not entry.is_undo:
+        system_message = replay_system_messages(
+            item.message for item in session.projection.messages if isinstance(item.message, SystemMessage)
+        )
     batch.append(replace(entry, parent_id=parent_id, checkpoint=checkpoint, system_message=system_message))
     return batch
 
 
-def is_undo(entry: CompactionEntry) -> bool:
-    """Whether the entry takes an earlier compaction back (`details.undoes` names that)."""
-    return isinstance(entry.details, dict) and "undoes" in entry.details
-
-
 def _check(session: SessionReader, entry: CompactionEntry) -> None:
     boundary = entry.first_kept_entry_id
-    if not is_undo(entry):
+    if not entry.is_undo:
         check_boundary(session.projection, boundary)
     elif boundary is not None and all(step.id != boundary for step in session.get_branch()):
         raise InvalidBoundaryError(boundary, "it is not on this branch")

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import Literal
+from operator import attrgetter
+from typing import Generic, Literal, TypeAlias, TypeVar
 
 from session_store.messages import (
     AssistantMessage,
@@ -38,11 +38,18 @@ __all__ = [
     "build_projection",
     "dangling_calls",
     "is_sent",
+    "paired",
     "pairs_ok",
     "synthetic_result",
 ]
 
 NO_RESULT_TEXT = "no result: interrupted before the tool finished"
+
+
+RepairKind: TypeAlias = Literal["orphan_result", "duplicate_result"]
+
+_T = TypeVar("_T")
+_MESSAGE = attrgetter("message")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,85 +59,40 @@ class ContextRepair:
     `orphan_result`: no earlier call in the context has its id. `duplicate_result`: the call has one already.
     """
 
-    kind: Literal["orphan_result", "duplicate_result"]
+    kind: RepairKind
     entry_id: str
     call_id: str
 
 
-class _Batch:
-    """The calls of one answer, each with its place for a result."""
-
-    __slots__ = ("answer", "calls", "results")
-
-    def __init__(self, answer: ProjectedMessage, calls: Sequence[ToolCall]) -> None:
-        self.answer = answer
-        self.calls = calls
-        self.results: list[ProjectedMessage | None] = [None] * len(calls)
-
-    def take(self, result: ProjectedMessage, call_id: str) -> bool:
-        """Put a result at its call; False where each call of that id has one."""
-        for index, call in enumerate(self.calls):
-            if call.id == call_id and self.results[index] is None:
-                self.results[index] = result
-                return True
-        return False
-
-    def laid_out(self, open_calls: AbstractSet[str]) -> list[ProjectedMessage]:
-        """The answer, its results in the order of the calls, then synthetic ones for the calls left."""
-        recorded = [result for result in self.results if result is not None]
-        synthetic = [
-            ProjectedMessage(self.answer.entry, synthetic_result(call, timestamp=_timestamp(self.answer.message)))
-            for call, result in zip(self.calls, self.results, strict=True)
-            if result is None and call.id not in open_calls
-        ]
-        return [self.answer, *recorded, *synthetic]
-
-
 def build_context(
-    projection: Projection,
-    *,
-    open_calls: AbstractSet[str] = frozenset(),
-    on_repair: Callable[[ContextRepair], None] | None = None,
+    projection: Projection, *, on_repair: Callable[[ContextRepair], None] | None = None
 ) -> list[ProjectedMessage]:
     """The messages that the next request sends, in order.
 
-    `open_calls` are ids of calls that still run or wait: where they belong to the last batch of the branch
-    they stay without a result (and the context is then no request yet). A synthetic result carries the entry
-    of the answer that made the call. `on_repair` is told of each recorded result that was left out.
+    A synthetic result carries the entry of the answer that made the call. `on_repair` is told of each recorded result
+    that was left out.
     """
-    placed: list[ProjectedMessage | _Batch] = []
-    # The latest call with an id owns it, since some providers count their ids anew in each answer. None: the
-    # call was made by an answer that is never sent.
-    owners: dict[str, _Batch | None] = {}
-    for item in projection.messages:
-        message = item.message
-        if isinstance(message, ToolResultMessage):
-            call_id = message.tool_call_id
-            if call_id not in owners:
-                if on_repair is not None:
-                    on_repair(ContextRepair(kind="orphan_result", entry_id=item.entry.id, call_id=call_id))
-                continue
-            batch = owners[call_id]
-            if batch is not None and not batch.take(item, call_id) and on_repair is not None:
-                on_repair(ContextRepair(kind="duplicate_result", entry_id=item.entry.id, call_id=call_id))
-        elif isinstance(message, AssistantMessage):
-            calls = message.tool_calls
-            batch = _Batch(item, calls) if calls and is_sent(message) else None
-            owners.update((call.id, batch) for call in calls)
-            if batch is not None:
-                placed.append(batch)
-            elif is_sent(message):
-                placed.append(item)
-        elif is_sent(message):
-            placed.append(item)
 
-    context: list[ProjectedMessage] = []
-    for place in placed:
-        if isinstance(place, _Batch):
-            context += place.laid_out(open_calls if place is placed[-1] else frozenset())
-        else:
-            context.append(place)
-    return context
+    def left_out(item: ProjectedMessage, kind: RepairKind, call_id: str) -> None:
+        if on_repair is not None:
+            on_repair(ContextRepair(kind=kind, entry_id=item.entry.id, call_id=call_id))
+
+    return _paired(
+        projection.messages,
+        message_of=_MESSAGE,
+        answered=lambda answer, result: ProjectedMessage(answer.entry, result),
+        left_out=left_out,
+    )
+
+
+def paired(messages: Iterable[Message]) -> list[Message]:
+    """The same for messages that are in no log, such as those that a handler gave."""
+    return _paired(
+        messages,
+        message_of=lambda message: message,
+        answered=lambda _, result: result,
+        left_out=lambda *_: None,
+    )
 
 
 def is_sent(message: Message) -> bool:
@@ -167,6 +129,9 @@ def dangling_calls(projection: Projection) -> list[ToolCall]:
                 else:
                     open_calls.append(call)
             return open_calls
+        elif isinstance(message, AssistantMessage):  # it failed: results behind it that have its ids are its own
+            for call in message.tool_calls:
+                answered.pop(call.id, None)
     return []
 
 
@@ -195,6 +160,77 @@ def pairs_ok(messages: Iterable[Message]) -> bool:
             if isinstance(message, AssistantMessage):
                 unanswered = Counter(call.id for call in message.tool_calls)
     return not unanswered.total()
+
+
+class _Batch(Generic[_T]):
+    """The calls of one answer, each with its place for a result."""
+
+    __slots__ = ("answer", "calls", "results")
+
+    def __init__(self, answer: _T, calls: Sequence[ToolCall]) -> None:
+        self.answer = answer
+        self.calls = calls
+        self.results: list[_T | None] = [None] * len(calls)
+
+    def take(self, result: _T, call_id: str) -> bool:
+        """Put a result at its call; False where each call of that id has one."""
+        for index, call in enumerate(self.calls):
+            if call.id == call_id and self.results[index] is None:
+                self.results[index] = result
+                return True
+        return False
+
+
+def _paired(
+    items: Iterable[_T],
+    *,
+    message_of: Callable[[_T], Message],
+    answered: Callable[[_T, ToolResultMessage], _T],
+    left_out: Callable[[_T, RepairKind, str], None],
+) -> list[_T]:
+    """What is sent of the items: each answer, its results in the order of the calls, then synthetic ones.
+
+    `answered` makes an item of an answer's item and a synthetic result.
+    """
+    placed: list[_T | _Batch[_T]] = []
+    # The latest call with an id owns it, since some providers count their ids anew in each answer. None: the
+    # call was made by an answer that is never sent.
+    owners: dict[str, _Batch[_T] | None] = {}
+    for item in items:
+        message = message_of(item)
+        if isinstance(message, ToolResultMessage):
+            call_id = message.tool_call_id
+            if call_id not in owners:
+                left_out(item, "orphan_result", call_id)
+                continue
+            batch = owners[call_id]
+            if batch is not None and not batch.take(item, call_id):
+                left_out(item, "duplicate_result", call_id)
+        elif isinstance(message, AssistantMessage):
+            calls = message.tool_calls
+            batch = _Batch(item, calls) if calls and is_sent(message) else None
+            owners.update((call.id, batch) for call in calls)
+            if batch is not None:
+                placed.append(batch)
+            elif is_sent(message):
+                placed.append(item)
+        elif is_sent(message):
+            placed.append(item)
+
+    result: list[_T] = []
+    for place in placed:
+        if not isinstance(place, _Batch):
+            result.append(place)
+            continue
+        result.append(place.answer)
+        result += [recorded for recorded in place.results if recorded is not None]
+        timestamp = _timestamp(message_of(place.answer))
+        result += [
+            answered(place.answer, synthetic_result(call, timestamp=timestamp))
+            for call, recorded in zip(place.calls, place.results, strict=True)
+            if recorded is None
+        ]
+    return result
 
 
 def _is_empty(message: AssistantMessage) -> bool:

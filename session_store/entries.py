@@ -78,6 +78,11 @@ class CompactionEntry(Shown):
     checkpoint: Json | None = None
     extra: Json | None = None
 
+    @property
+    def is_undo(self) -> bool:
+        """Whether it takes an earlier compaction back, which `details["undoes"]` names."""
+        return isinstance(self.details, dict) and "undoes" in self.details
+
     @override
     def _line(self) -> str:
         how = ", ".join(part for part in (self.reason, self.method) if part)

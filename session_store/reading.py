@@ -15,7 +15,7 @@ from typing import Any
 from session_store.context import ContextRepair, build_context
 from session_store.entries import CompactionEntry, CustomEntry, Entry, LabelEntry, SessionInfoEntry
 from session_store.messages import Message
-from session_store.projection import Projection, build_projection
+from session_store.projection import ProjectedMessage, Projection, build_projection
 from session_store.totals import UsageTotals
 from session_store.tree import EntryTree, TreeNode
 
@@ -108,14 +108,23 @@ class SessionReader:
             )
         return projection
 
-    def build_messages(self, leaf_id: str | None = None) -> list[Message]:
-        """The context: what the next request would send from the branch that ends at `leaf_id`, or at the leaf.
+    def build_context(self, leaf_id: str | None = None) -> list[ProjectedMessage]:
+        """The context with its entries: what the next request sends from the branch that ends at `leaf_id`, or at the
+        leaf. A result that answers no call is warned about, once.
 
         Raises:
             EntryNotFoundError: there is no such entry.
         """
         projection = self.projection if leaf_id is None else self.build_projection(leaf_id)
-        return [item.message for item in build_context(projection, on_repair=self._warn_of_repair)]
+        return build_context(projection, on_repair=self._warn_of_repair)
+
+    def build_messages(self, leaf_id: str | None = None) -> list[Message]:
+        """The messages of `build_context`.
+
+        Raises:
+            EntryNotFoundError: there is no such entry.
+        """
+        return [item.message for item in self.build_context(leaf_id)]
 
     def get_latest_compaction_entry(self) -> CompactionEntry | None:
         """The newest compaction on the branch of the leaf."""

@@ -1,20 +1,14 @@
-"""`SessionWriter`: the only way into a log.
+"""`SessionWriter`: what can be appended to a log.
 
-Owns the log and the side files. The rule it keeps: an entry is encoded, decoded again and in the log before
-the tree knows of it. So a session in memory, one on disk and the same one reopened are equal, and an append
-that is refused changes nothing. An append stands under the leaf, unless it says where, and becomes the leaf.
+The rule it keeps: an append stands under the leaf, unless it says where, and becomes the leaf; what would not fit the
+branch is refused before anything is written. The way into the log itself is `LoggedSession`'s.
 """
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from session_store.blobs import BlobStore
-from session_store.codec import decode_entry, encode_entry, parse_line
 from session_store.compaction_batch import compaction_batch
 from session_store.entries import (
     BranchSummaryEntry,
@@ -26,26 +20,20 @@ from session_store.entries import (
     LabelEntry,
     MessageEntry,
     ModelChangeEntry,
-    SessionHeader,
     SessionInfoEntry,
     ThinkingLevelChangeEntry,
     UsageEntry,
 )
-from session_store.errors import (
-    DuplicateEntryError,
-    EntryNotFoundError,
-    SessionReadOnlyError,
-)
+from session_store.errors import DuplicateEntryError
 from session_store.ids import new_id, now_iso
-from session_store.log import DamageReport, EntryLog
+from session_store.logged import LoggedSession
 from session_store.messages import Content, Message, Usage, as_content
-from session_store.reading import LEAF_CUSTOM_TYPE, SessionReader
+from session_store.reading import LEAF_CUSTOM_TYPE
 from session_store.recording import bound_content, bound_message
+from session_store.undo import Undo
 
-_E = TypeVar("_E", bound=Entry)
 
-
-class SessionWriter(SessionReader):
+class SessionWriter(LoggedSession):
     """A session with its log: what `SessionReader` answers, and every append.
 
     All appends return the entry as stored, are short enough for an event loop, and raise, with nothing
@@ -53,72 +41,6 @@ class SessionWriter(SessionReader):
     (somebody else has the file), `TypeError` (a value that can never be JSON). What the disk refuses is no
     error: the entry is taken and `pending`, `on_warning` says so, and the next append writes it first.
     """
-
-    def __init__(self, log: EntryLog) -> None:
-        """Take over a log that was just opened; `close` closes it."""
-        loaded = log.load()
-        super().__init__(loaded.entries)
-        self.damage: DamageReport = loaded.damage
-        # Empty for a version whose file is left alone: its entries move to another one.
-        self._offsets.update(zip((entry.id for entry in loaded.entries), loaded.offsets, strict=False))
-        self._log = log
-        self._log.on_warning = self._warn
-        self._blobs: BlobStore | None = None
-        self._temporary_folder: Path | None = None
-
-    # The log ------------------------------------------------------------------------------------
-
-    @property
-    def header(self) -> SessionHeader:
-        return self._log.header
-
-    @property
-    def path(self) -> Path | None:
-        """The file; None in memory. A version-1 session moves to a new file at its first append."""
-        return self._log.path
-
-    @property
-    def session_id(self) -> str:
-        return self._log.header.id
-
-    @property
-    def cwd(self) -> str:
-        """The working directory that the session was made for."""
-        return self._log.header.cwd
-
-    @property
-    def is_read_only(self) -> bool:
-        return self._log.is_read_only
-
-    @property
-    def pending(self) -> int:
-        """How many entries are in memory only, because the disk refused them."""
-        return self._log.pending
-
-    @property
-    def blobs(self) -> BlobStore:
-        """Where text too large for a line goes: beside the file; for a session in memory a folder that ends with it."""
-        return self._blob_store()
-
-    def sync(self) -> None:
-        """Return when all that was appended is on the disk. Blocks: call it from a thread.
-
-        Raises:
-            SessionWriteError: the disk refused, or entries are still pending.
-        """
-        self._log.sync()
-
-    def close(self) -> None:
-        """Write what is pending, sync, give up the lock. Safe to call twice.
-
-        Raises:
-            SessionWriteError: entries are pending and could still not be written.
-        """
-        try:
-            self._log.close()
-        finally:
-            if self._temporary_folder is not None:
-                shutil.rmtree(self._temporary_folder, ignore_errors=True)
 
     # Messages -----------------------------------------------------------------------------------
 
@@ -245,6 +167,13 @@ class SessionWriter(SessionReader):
         assert isinstance(compaction, CompactionEntry)
         return compaction, tuple(edit for edit in stored[:-1] if isinstance(edit, ContextEditEntry))
 
+    def append_undo(self, undo: Undo, *, active_tools: Sequence[str] | None = None) -> list[Entry]:
+        """Append what `plan_undo` planned for the branch as it is now, in one write; the stored entries, in order."""
+        batch: list[Entry] = compaction_batch(self, undo.entry, undo.edits, active_tools=active_tools)
+        if undo.system_message is not None:
+            batch.append(undo.system_message)
+        return self._append(batch)
+
     def append_context_edit(
         self, target_id: str, replacement: str | Content | Sequence[Content] | None
     ) -> ContextEditEntry:
@@ -253,10 +182,26 @@ class SessionWriter(SessionReader):
         Raises:
             EntryNotFoundError: the target is not in this session.
         """
+        content = None if replacement is None else as_content(replacement)
+        return self.append_context_edits([(target_id, content)])[0]
+
+    def append_context_edits(
+        self, edits: Sequence[tuple[str, tuple[Content, ...] | None]]
+    ) -> tuple[ContextEditEntry, ...]:
+        """Several edits in one write, each `(target_id, replacement)`.
+
+        Raises:
+            EntryNotFoundError: a target is not in this session; nothing was appended.
+        """
         self._require_writable()
-        self._require(target_id, role="target")
-        content = None if replacement is None else bound_content(as_content(replacement), self._blob_store)
-        return self._append_one(ContextEditEntry(**self._next(), target_id=target_id, replacement=content))
+        for target_id, _ in edits:
+            self._require(target_id, role="target")
+        batch: list[Entry] = []
+        for target_id, replacement in edits:
+            content = None if replacement is None else bound_content(replacement, self._blob_store)
+            parent = {"parent_id": batch[-1].id} if batch else {}
+            batch.append(ContextEditEntry(**self._next() | parent, target_id=target_id, replacement=content))
+        return tuple(edit for edit in self._append(batch) if isinstance(edit, ContextEditEntry))
 
     # Branches and state -------------------------------------------------------------------------
 
@@ -339,43 +284,3 @@ class SessionWriter(SessionReader):
     def append_usage(self, kind: str, provider: str, model: str, usage: Usage) -> UsageEntry:
         """Count tokens that were spent outside of an answer, such as by a compaction that came to nothing."""
         return self._append_one(UsageEntry(**self._next(), kind=kind, provider=provider, model=model, usage=usage))
-
-    # The one way in -----------------------------------------------------------------------------
-
-    def _next(self) -> dict[str, Any]:
-        return {"id": new_id(), "parent_id": self.leaf_id, "timestamp": now_iso()}
-
-    def _append_one(self, entry: _E) -> _E:
-        stored = self._append([entry])[0]
-        assert isinstance(stored, type(entry))
-        return stored
-
-    def _append(self, entries: Sequence[Entry]) -> list[Entry]:
-        lines = [encode_entry(entry) for entry in entries]
-        stored = [decode_entry(parse_line(line) or {}) for line in lines]
-        self._log.append(lines)
-        end = self._log.size
-        for entry, line in zip(reversed(stored), reversed(lines), strict=True):
-            end -= len(line)
-            self._offsets[entry.id] = end
-        for entry in stored:
-            self._admit(entry)
-        return stored
-
-    def _blob_store(self) -> BlobStore:
-        if self._blobs is None:
-            if self.path is not None:
-                folder = self.path.parent
-            else:
-                folder = self._temporary_folder = Path(tempfile.mkdtemp(prefix="agent-session-"))
-            self._blobs = BlobStore(folder)
-        return self._blobs
-
-    def _require(self, entry_id: str, *, role: str = "entry") -> None:
-        if entry_id not in self:
-            raise EntryNotFoundError(entry_id, role=role)
-
-    def _require_writable(self) -> None:
-        # Before a side file is written for a line that could not be.
-        if self.is_read_only:
-            raise SessionReadOnlyError(self.path)

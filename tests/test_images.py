@@ -16,8 +16,9 @@ import anyio.to_thread
 import pytest
 
 from agent_session import AgentSession, SessionBusyError
+from agent_session.image_format import image_size
 from agent_session.testing import hang, reply
-from agent_session.tools.images import MAX_IMAGE_BYTES, ImageSource, image_content, image_size
+from agent_session.tools.images import MAX_IMAGE_BYTES, ImageSource, image_content
 from session_store.messages import ImageContent
 from tests.pictures import gif, jpeg, png, webp, webp_extended, webp_without_loss
 from tests.session.scene import scene

@@ -133,7 +133,7 @@ def test_setup_refuses_arguments_it_does_not_know(
     assert (answer.returncode, answer.stderr) == (2, "usage: scripts/setup [--dev]\n")
 
 
-@pytest.mark.parametrize("script", ["scripts/setup", "scripts/demo", "scripts/test", ".ci/run"])
+@pytest.mark.parametrize("script", ["scripts/setup", "scripts/demo", "scripts/mutants", "scripts/test", ".ci/run"])
 def test_every_script_can_be_run_and_is_valid_bash(script: str) -> None:
     # Mutation: chmod -x, or an `if` without its `fi`.
     path = ROOT / script

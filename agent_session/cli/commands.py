@@ -91,6 +91,20 @@ async def _compact(desk: Desk, rest: str) -> None:
         desk.screen.line("compaction", str(outcome), style="dim")
 
 
+async def _preview(desk: Desk, rest: str) -> None:
+    desk.screen.line("compaction", str(await desk.host.session.compact(rest or None, dry_run=True)))
+
+
+async def _undo(desk: Desk, _rest: str) -> None:
+    _require_idle(desk)
+    outcome = await desk.host.session.undo_compaction()
+    if outcome.status != "applied":
+        desk.screen.line("undo", outcome.why or outcome.status, style="dim")
+        return
+    sizes = f"{outcome.tokens_before:,} -> {outcome.tokens_after or 0:,} tokens"
+    desk.screen.line("undo", f"{sizes}; the newest compaction is taken back", style="bold green")
+
+
 async def _session(desk: Desk, _rest: str) -> None:
     session = desk.host.session
     stats = session.stats()
@@ -188,6 +202,8 @@ async def _quit(desk: Desk, _rest: str) -> None:
 COMMANDS = {
     "/help": Command(_help, "what can be typed"),
     "/compact": Command(_compact, "replace old history by a summary now", "[INSTRUCTIONS]"),
+    "/preview": Command(_preview, "what /compact would do and cost", "[INSTRUCTIONS]"),
+    "/undo": Command(_undo, "take the newest compaction back; or that undo"),
     "/session": Command(_session, "where this session is, and what it spent"),
     "/model": Command(_model, "the model; or take another from the next request on", "[ID]"),
     "/tree": Command(_tree, "what was said, as a tree; or go back to an entry", "[ENTRY]"),
@@ -246,7 +262,8 @@ def _entry_text(entry: Entry) -> str | None:
         case MessageEntry(message=UserMessage() as message):
             return shortened(message.text, TEXT_CHARS)
         case CompactionEntry():
-            return f"(compaction: {entry.tokens_before:,} -> {entry.tokens_after or 0:,} tokens)"
+            what = "undo" if entry.is_undo else "compaction"
+            return f"({what}: {entry.tokens_before:,} -> {entry.tokens_after or 0:,} tokens)"
         case BranchSummaryEntry():
             return f"(summary of a branch: {shortened(entry.summary, TEXT_CHARS)})"
         case _:

@@ -115,6 +115,9 @@ def _show(screen: Screen, entry: Entry) -> None:
             _show_message(screen, message)
         case CompactionEntry():
             sizes = f"{entry.tokens_before:,} -> {entry.tokens_after or 0:,} tokens"
+            if entry.is_undo:
+                screen.line("undo", sizes, style="bold green")
+                return
             screen.line("compaction", f"{entry.reason or 'applied'}: {sizes}", style="bold green")
             screen.line("summary", shortened(entry.summary, RESULT_CHARS), style="dim")
         case BranchSummaryEntry():

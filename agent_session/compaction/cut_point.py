@@ -1,7 +1,7 @@
 """Where to cut: which of the context stays verbatim.
 
 Pure. The rule it keeps: an answer and the results of its calls are one unit and are never parted, no result stands
-first in what is kept, a call that is still open is never cut away, and what is kept is never empty.
+first in what is kept, and what is kept is never empty: so a batch that is not over yet, the last there is, stays.
 
 The user's own messages divide the context into spans. A cut stands where a span opens, with as many whole spans kept
 as fit the budget. Only a span that is larger than the budget by itself is cut inside, at an answer (elsewhere only if
@@ -11,7 +11,6 @@ no answer fits): so the latest user message is kept unless its own span does not
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
@@ -96,13 +95,7 @@ def ties_of(projection: Projection, units: Iterable[Unit], positions: dict[str, 
     return ties
 
 
-def find_cut(
-    units: Sequence[Unit],
-    ties: Iterable[tuple[int, int]],
-    *,
-    keep_tokens: int,
-    running_calls: AbstractSet[str] = frozenset(),
-) -> Cut:
+def find_cut(units: Sequence[Unit], ties: Iterable[tuple[int, int]], *, keep_tokens: int) -> Cut:
     """The cut that keeps the most within `keep_tokens`, or, where nothing possible fits, the least.
 
     Nothing is dropped where all of it fits.
@@ -111,11 +104,10 @@ def find_cut(
     if tails[0] <= keep_tokens:
         return Cut(kept_from=0, span_start=0)
     span_starts, span_tokens = _spans(units)
-    last_allowed = _earliest_running(units, running_calls)
     possible = [
         kept_from
         for kept_from in _untied(units, ties)
-        if kept_from <= last_allowed and not isinstance(units[kept_from].first, CompactionSummaryMessage)
+        if not isinstance(units[kept_from].first, CompactionSummaryMessage)
     ]
     opening = [kept_from for kept_from in possible if span_starts[kept_from] == kept_from]
     inside = [
@@ -158,18 +150,3 @@ def _untied(units: Sequence[Unit], ties: Iterable[tuple[int, int]]) -> list[int]
         if reach < unit.position:
             free.append(i)
     return free
-
-
-def _earliest_running(units: Sequence[Unit], running_calls: AbstractSet[str]) -> int:
-    """The first unit that must be kept: the one with the earliest call that still runs, else the last."""
-    waiting = set(running_calls)
-    earliest = len(units) - 1
-    for i in range(len(units) - 1, -1, -1):
-        if not waiting:
-            break
-        message = units[i].first
-        calls = {call.id for call in message.tool_calls} & waiting if isinstance(message, AssistantMessage) else set()
-        if calls:
-            waiting -= calls
-            earliest = i
-    return earliest

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
+from agent_session.compaction.cutting import head_within, tail_within
 from agent_session.compaction.tokens import estimate_text_tokens
 from agent_session.compaction.types import FileOps
 from session_store.messages import AssistantMessage, Message, ToolCall, ToolResultMessage
@@ -28,7 +30,7 @@ _LEAST_REQUEST_TOKENS = 32
 _LISTS = re.compile(r"\n*<(read-files|modified-files)>\n.*?\n</\1>(?=\n|$)", re.DOTALL)
 _PINNED_OPENING = re.compile(r'<pinned chars="(\d+)">\n')
 _PINNED_CLOSING = "\n</pinned>"
-_PINNED_REPEATED = re.compile(r'\n*<pinned(?: chars="\d+")?>\n.*?\n</pinned>(?=\n|$)', re.DOTALL)
+_PINNED_REPEATED = re.compile(r'\n*<pinned(-\w+)?(?: chars="\d+")?>\n.*?\n</pinned(?(1)\1)>(?=\n|$)', re.DOTALL)
 _REQUEST = re.compile(rf"(?:^|\n+){re.escape(CURRENT_REQUEST_HEADING)}[ \t]*\n.*?(?=\n## |\n---\n|$(?!\n))", re.DOTALL)
 _REQUEST_OPENING = f"\n\n{CURRENT_REQUEST_HEADING}\n\n"
 
@@ -66,16 +68,14 @@ def with_pinned(summary: str, pinned: Sequence[str]) -> str:
     return text
 
 
-def with_file_lists(summary: str, ops: FileOps) -> str:
-    """The summary with `<read-files>` and `<modified-files>` after it, where there are any; earlier lists go."""
-    text = without_file_lists(summary)
-    for tag, paths in (("read-files", ops.read), ("modified-files", ops.modified)):
-        if paths:
-            lines = [_line(path) for path in paths[-MOST_LISTED_FILES:]]
-            if len(paths) > MOST_LISTED_FILES:
-                lines.insert(0, f"({len(paths) - MOST_LISTED_FILES:,} earlier ones not listed)")
-            text += f"\n\n<{tag}>\n" + "\n".join(lines) + f"\n</{tag}>"
-    return text
+def with_file_lists(summary: str, ops: FileOps, most_tokens: int | None = None) -> str:
+    """The summary with `<read-files>` and `<modified-files>` after it, where there are any; earlier lists go.
+
+    `most_tokens` is what the two may take together: the latest of those modified come first, then of those read.
+    """
+    modified = _file_list("modified-files", ops.modified, most_tokens)
+    left = most_tokens if most_tokens is None else most_tokens - estimate_text_tokens(modified)
+    return without_file_lists(summary) + _file_list("read-files", ops.read, left) + modified
 
 
 def with_current_request(summary: str, text: str, keep_recent_tokens: int) -> str:
@@ -88,11 +88,14 @@ def with_current_request(summary: str, text: str, keep_recent_tokens: int) -> st
 
 def current_request_of(summary: str | None) -> str | None:
     """The request that `with_current_request` put at the end of a summary; None where there is none."""
-    if summary is None:
-        return None
-    last_pinned = max((end for _, end in _pinned_blocks(summary)), default=0)
-    start = summary.find(_REQUEST_OPENING, last_pinned)
-    return summary[start + len(_REQUEST_OPENING) :] if start >= 0 else None
+    start = _request_start(summary) if summary is not None else -1
+    return summary[start + len(_REQUEST_OPENING) :] if summary is not None and start >= 0 else None
+
+
+def without_current_request(summary: str) -> str:
+    """The summary without the request at its end."""
+    start = _request_start(summary)
+    return summary[:start] if start >= 0 else summary
 
 
 def without_pinned(summary: str) -> str:
@@ -128,9 +131,36 @@ def _calls_that_succeeded(messages: Sequence[Message]) -> list[ToolCall]:
     return [call for call in calls if call is not None]
 
 
+def _file_list(tag: str, paths: Sequence[str], most_tokens: int | None) -> str:
+    """The latest paths between their tags, with the number of the others; "" where there are none, or no room."""
+    listed = [_line(path) for path in paths[-MOST_LISTED_FILES:]]
+    if most_tokens is not None:
+        room = most_tokens - estimate_text_tokens(_between(tag, [_earlier(len(paths))])) - 1
+        taken = accumulate(estimate_text_tokens(line) + 1 for line in reversed(listed))
+        fitting = sum(tokens <= room for tokens in taken)
+        if room < 0 or not fitting:
+            return ""
+        listed = listed[-fitting:]
+    left_out = [_earlier(len(paths) - len(listed))] if len(paths) > len(listed) else []
+    return _between(tag, left_out + listed) if listed else ""
+
+
+def _between(tag: str, lines: Sequence[str]) -> str:
+    return f"\n\n<{tag}>\n" + "\n".join(lines) + f"\n</{tag}>"
+
+
+def _earlier(count: int) -> str:
+    return f"({count:,} earlier ones not listed)"
+
+
 def _line(path: str) -> str:
     """A path on one line, with nothing in it that could close the list."""
     return " ".join(path.splitlines()).replace("</", "<\\/")
+
+
+def _request_start(summary: str) -> int:
+    last_pinned = max((end for _, end in _pinned_blocks(summary)), default=0)
+    return summary.find(_REQUEST_OPENING, last_pinned)
 
 
 def _pinned_blocks(summary: str) -> Iterator[tuple[int, int]]:
@@ -157,16 +187,11 @@ def _outside_pinned(summary: str, pattern: re.Pattern[str]) -> str:
 
 
 def _bounded(text: str, most_tokens: int) -> str:
-    tokens = estimate_text_tokens(text)
     most_tokens = max(most_tokens, _LEAST_REQUEST_TOKENS)
-    if tokens <= most_tokens:
+    if estimate_text_tokens(text) <= most_tokens:
         return text
-    chars = len(text)
-    while True:
-        # By proportion; a text of several scripts may take more than one step.
-        chars = min(chars - 1, chars * most_tokens * 9 // (tokens * 10))
-        head, tail = text[: chars - chars // 2], text[len(text) - chars // 2 :]
-        tokens = estimate_text_tokens(head) + estimate_text_tokens(tail)
-        if tokens <= most_tokens:
-            mark = f"[… {len(text) - chars:,} characters left out here; search_history finds the whole message …]"
-            return f"{head}\n{mark}\n{tail}"
+    head = head_within(text, most_tokens - most_tokens // 2)
+    tail = tail_within(text[len(head) :], most_tokens // 2)
+    left_out = len(text) - len(head) - len(tail)
+    mark = f"[… {left_out:,} characters left out here; search_history finds the whole message …]"
+    return f"{head}\n{mark}\n{tail}"

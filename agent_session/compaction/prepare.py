@@ -11,20 +11,21 @@ those before it leave with what is dropped.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from collections.abc import Set as AbstractSet
-from typing import Any
+from typing import Any, Final
 
-from agent_session.compaction.cut_point import Cut, Unit, find_cut, ties_of, units_of
+from agent_session.compaction.cut_point import Unit, ties_of, units_of
 from agent_session.compaction.file_ops import current_request_of, file_ops_of
+from agent_session.compaction.fitting import Fit, Fitting, Locate, halvings
 from agent_session.compaction.tokens import TokenLedger
-from agent_session.compaction.types import Budget, CompactionPreparation, CompactionReason, Skip
+from agent_session.compaction.types import Budget, CompactionPreparation, CompactionReason, Shrink, Skip
 from session_store.context import build_context
-from session_store.entries import CompactionEntry
 from session_store.messages import CompactionSummaryMessage, ImageContent, Message, UserMessage
 from session_store.projection import ProjectedMessage, Projection
 
 LEAST_MESSAGES = 2
-"""Fewer than this are not worth a summary."""
+"""Fewer than this are not worth a summary, except for a giant that the provider has refused."""
+
+_MOST_SCALE: Final = 4.0
 
 
 def prepare_compaction(
@@ -33,42 +34,65 @@ def prepare_compaction(
     budget: Budget,
     tokens_before: int,
     ledger: TokenLedger,
-    running_calls: AbstractSet[str] = frozenset(),
+    locate: Locate,
     keep_recent_tokens: int | None = None,
     reason: CompactionReason = "threshold",
 ) -> CompactionPreparation | Skip:
-    """Decide what stays and what goes, or say why there is nothing to do.
+    """Decide what stays, what goes and what shrinks, or say why there is nothing to do.
 
     `keep_recent_tokens` replaces the budget's; a manual compaction keeps at most half of the messages, and so does an
     automatic one that would otherwise find nothing to drop (its estimate is then far below what the provider counts).
-    `running_calls` are ids of calls whose tools run or wait in this process. `tokens_before` is the measured size.
+    `tokens_before` is the measured size. `locate` names the place of a shrunk item's full text.
     """
     context = build_context(projection)
+    estimated = budget.overhead + ledger.total(item.message for item in context)
     positions = {entry.id: position for position, entry in enumerate(projection.entries)}
     previous_summary = _previous_summary(projection, context)
     if previous_summary is not None:
         context = context[1:]
-    if (skip := _nothing_new(projection, [positions[item.entry.id] for item in context], positions)) is not None:
+    # The provider has just refused this very context: that nothing is new does not help it.
+    if reason != "overflow" and (skip := _nothing_new(projection, context, positions)) is not None:
         return skip
-
+    scale = min(_MOST_SCALE, max(1 / _MOST_SCALE, tokens_before / max(1, estimated)))
     units = units_of(context, positions, ledger)
-    ties = ties_of(projection, units, positions)
+    fitting = Fitting(
+        context,
+        positions,
+        ties_of(projection, units, positions),
+        budget=budget,
+        scale=scale,
+        ledger=ledger,
+        locate=locate,
+    )
     keep = budget.keep_recent if keep_recent_tokens is None else keep_recent_tokens
-    half = min(keep, sum(unit.tokens for unit in units) // 2)
-    for tokens in [half] if reason == "manual" else [keep, half]:
-        cut = find_cut(units, ties, keep_tokens=tokens, running_calls=running_calls)
-        if sum(len(unit.items) for unit in units[: cut.kept_from]) >= LEAST_MESSAGES:
-            return _preparation(
-                projection,
-                units,
-                cut,
-                budget=budget,
-                tokens_before=tokens_before,
-                previous_summary=previous_summary or None,
+    half = min(keep, fitting.slim_tokens // 2)
+    budgets = halvings(half) if reason == "manual" else [keep, *halvings(half)]
+    fit = fitting.best(budgets, least_dropped=LEAST_MESSAGES, is_giant_enough=reason == "overflow")
+    summary_tokens = estimated - budget.overhead - ledger.total(item.message for item in context)
+    # A refusal has just proved the estimate wrong, and there is one recovery: it needs room to spare.
+    enough = fitting.room // 2 if reason == "overflow" else fitting.room
+    shrinks_alone: tuple[Shrink, ...] = ()
+    if fit is None:
+        shrinks_alone = fitting.without_cut()
+        if not shrinks_alone:
+            return Skip(
+                why="too_little",
+                detail=f"fewer than {LEAST_MESSAGES} messages would be summarised; what is recent, open or one piece "
+                "is kept",
             )
-    return Skip(
-        why="too_little",
-        detail=f"fewer than {LEAST_MESSAGES} messages would be summarised; what is recent, open or one piece is kept",
+        fit = fitting.uncut(shrinks_alone)
+    elif reason != "manual" and fitting.slim_tokens + summary_tokens <= enough:
+        shrinks_alone = fitting.giants
+    return _preparation(
+        projection,
+        units,
+        fit,
+        positions,
+        budget=budget,
+        tokens_before=tokens_before,
+        previous_summary=previous_summary or None,
+        shrinks_alone=shrinks_alone,
+        scale=scale,
     )
 
 
@@ -95,12 +119,16 @@ def request_cut_off(projection: Projection, first_kept_entry_id: str | None) -> 
 def _preparation(
     projection: Projection,
     units: Sequence[Unit],
-    cut: Cut,
+    fit: Fit,
+    positions: dict[str, int],
     *,
     budget: Budget,
     tokens_before: int,
     previous_summary: str | None,
+    shrinks_alone: tuple[Shrink, ...],
+    scale: float,
 ) -> CompactionPreparation:
+    cut = fit.cut
     dropped, kept = units[: cut.kept_from], units[cut.kept_from :]
     history, turn_prefix = dropped, dropped[:0]
     current_request: str | None = None
@@ -119,14 +147,20 @@ def _preparation(
         first_kept_entry_id=kept[0].items[0].entry.id,
         messages_to_summarize=_messages(history),
         turn_prefix_messages=_messages(turn_prefix),
-        dropped_entry_ids=tuple(dict.fromkeys(item.entry.id for unit in dropped for item in unit.items)),
+        dropped_entry_ids=tuple(
+            sorted({item.entry.id for unit in dropped for item in unit.items}, key=positions.__getitem__)
+        ),
         kept_entry_ids=tuple(entry.id for entry in projection.entries[kept[0].position :]),
         is_split_turn=bool(turn_prefix) or current_request is not None,
         current_request=current_request,
         previous_summary=previous_summary,
         file_ops=file_ops_of(_messages(dropped), details),
         tokens_before=tokens_before,
-        kept_tokens=sum(unit.tokens for unit in kept),
+        keep_tokens=fit.keep_tokens,
+        kept_tokens=fit.kept_tokens,
+        shrinks=fit.shrinks,
+        shrinks_alone=shrinks_alone,
+        scale=scale,
         budget=budget,
     )
 
@@ -139,18 +173,14 @@ def _previous_summary(projection: Projection, context: Sequence[ProjectedMessage
     return None
 
 
-def _nothing_new(projection: Projection, shown: Sequence[int], positions: dict[str, int]) -> Skip | None:
+def _nothing_new(projection: Projection, context: Sequence[ProjectedMessage], positions: dict[str, int]) -> Skip | None:
     compaction = projection.compaction
-    if compaction is None or _is_undo(compaction):
+    if compaction is None or compaction.is_undo:
+        # An undo brings history back: no reason not to compact that.
         return None
-    if any(position > positions[compaction.id] for position in shown):
+    if any(positions[item.entry.id] > positions[compaction.id] for item in context):
         return None
     return Skip(why="nothing_new", detail="nothing was added since the last compaction")
-
-
-def _is_undo(compaction: CompactionEntry) -> bool:
-    """An undo brings history back; it is no reason not to compact it."""
-    return isinstance(compaction.details, dict) and "undoes" in compaction.details
 
 
 def _messages(units: Sequence[Unit]) -> tuple[Message, ...]:

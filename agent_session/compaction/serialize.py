@@ -11,6 +11,8 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from agent_session.compaction.cutting import head_within
+from agent_session.compaction.tokens import CHARS_PER_TOKEN
 from session_store.json_lines import replace_surrogates
 from session_store.messages import (
     AssistantMessage,
@@ -35,7 +37,7 @@ def conversation_text(messages: Sequence[Message], *, nonce: str, tool_result_ch
 
     Results, shell output and the arguments of a call are shortened to `tool_result_chars` characters each.
     """
-    parts = [part for message in messages for part in _parts(message, tool_result_chars)]
+    parts = [part for message in messages for part in message_texts(message, tool_result_chars)]
     return enclosed("conversation", "\n\n".join(parts), nonce)
 
 
@@ -54,7 +56,24 @@ def shortened(text: str, most_chars: int) -> str:
     return f"{text[:head]}\n[… {len(text) - most_chars:,} characters left out …]\n{text[len(text) - tail :]}"
 
 
-def _parts(message: Message, most_chars: int) -> Iterator[str]:
+def pieces_of(text: str, most_tokens: int) -> list[str]:
+    """The text in pieces of at most `most_tokens`, cut at the ends of lines where they are near; joined, they are it.
+
+    A piece is one character at least: below 3 tokens, which some take, it may be more than it should.
+    """
+    pieces: list[str] = []
+    position = 0
+    while position < len(text):
+        # One character more than could ever fit, so that only the last piece can be all of its window.
+        window = text[position : position + most_tokens * CHARS_PER_TOKEN + 1]
+        piece = head_within(window, most_tokens) or text[position]
+        pieces.append(piece)
+        position += len(piece)
+    return pieces
+
+
+def message_texts(message: Message, most_chars: int) -> Iterator[str]:
+    """What is read of one message, each part under its role; results and arguments within `most_chars` characters."""
     match message:
         case UserMessage(content=content):
             yield f"[User]\n{_text(content)}"

@@ -117,8 +117,13 @@ def clamp_output_tokens(model: Model, budget: Budget, tokens: int) -> int:
     estimate that is too high does not cut an answer to nothing.
     """
     total = budget.window if budget.limit == model.max_input_tokens else budget.limit
-    margin = max(1, min(1_000, budget.limit // 16))
+    margin = output_margin(budget)
     return min(model.output_limit, max(margin, total - tokens - margin))
+
+
+def output_margin(budget: Budget) -> int:
+    """The tokens of the limit that no context may take: without them nothing could be answered."""
+    return max(1, min(1_000, budget.limit // 16))
 
 
 def _is_anchor(message: AssistantMessage, model: Model) -> bool:

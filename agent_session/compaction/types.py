@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, TypeAlias
 from typing_extensions import override
 
 from session_store.entries import CompactionEntry, ContextEditEntry
-from session_store.messages import Message, Usage
+from session_store.messages import Content, Message, Usage
 from session_store.showing import fields_of, table
 
 CompactionReason: TypeAlias = Literal["threshold", "overflow", "manual"]
@@ -18,6 +18,9 @@ SkipReason: TypeAlias = Literal["too_little", "nothing_new"]
 
 KEEP_NOTHING: Final = ""
 """A handler's `first_kept_entry_id` that keeps nothing verbatim: the summary stands alone."""
+
+SMALL_SUMMARY_SHARE: Final = 8
+"""A summary needs this part of the room between overhead and threshold at least."""
 
 NOTHING_STORED: Final = "nothing was stored"
 """Why an aborted compaction came to nothing: there is no more to say of it."""
@@ -60,12 +63,27 @@ class Measurement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Shrink:
+    """One giant item made smaller: `replacement` is its context edit's content, `full_text` goes to a side file."""
+
+    entry_id: str
+    replacement: tuple[Content, ...]
+    full_text: str
+    tokens_before: int
+    tokens_after: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionPreparation:
     """What one compaction would do, worked out before anyone is asked.
 
     `messages_to_summarize` and, for a split turn, `turn_prefix_messages` are all that leaves the context,
     in order. `current_request` is the text of the user message that opens a split turn. `leaf_id` is the
-    branch this was worked out on; `kept_entry_ids` are the entries from the boundary on.
+    branch this was worked out on; `kept_entry_ids` are the entries from the boundary on, and `keep_tokens` is
+    the budget they were chosen with. `kept_tokens` is their size after `shrinks`.
+
+    `shrinks_alone` is set where no summary is needed (or none is possible): these edits do it by themselves.
+    `scale` is what one estimated token counts for, by the provider's own report of this context.
     """
 
     leaf_id: str
@@ -79,8 +97,25 @@ class CompactionPreparation:
     previous_summary: str | None
     file_ops: FileOps
     tokens_before: int
+    keep_tokens: int
     kept_tokens: int
+    shrinks: tuple[Shrink, ...]
+    shrinks_alone: tuple[Shrink, ...]
+    scale: float
     budget: Budget
+
+    @property
+    def ceiling(self) -> int:
+        """The threshold in estimated tokens."""
+        return round(self.budget.threshold / self.scale)
+
+    @property
+    def summary_room(self) -> int:
+        """The most estimated tokens of a summary that leave the context under the threshold; at least a small one."""
+        least = min(
+            self.budget.summary_max_tokens, max(1, (self.ceiling - self.budget.overhead) // SMALL_SUMMARY_SHARE)
+        )
+        return max(least, self.ceiling - self.budget.overhead - self.kept_tokens)
 
     @property
     def dropped(self) -> tuple[Message, ...]:
@@ -108,7 +143,7 @@ class CompactionResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionRequest:
-    """What sets a compaction off.
+    """What sets a compaction off. `refused_tokens` is how large the provider said the context is that it refused.
 
     Raises:
         TypeError: instructions that are no text.
@@ -120,6 +155,7 @@ class CompactionRequest:
     keep_recent_tokens: int | None = None
     model: str | None = None
     will_retry: bool = False
+    refused_tokens: int | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.instructions, str | None):
@@ -136,7 +172,8 @@ class CompactionOutcome:
     `applied`: `entry` is in the log (`method` shrink: `edits` only). `vetoed`, `aborted`, `failed`: the log
     is as before; `why` and `error` say more. `skipped` (nothing to do) and `preview` are returned, never
     announced. `usage` is what summaries cost, also where they came to nothing; `cost` is US dollars, None
-    where a price is unknown. `duration` is seconds.
+    where a price is unknown. `duration` is seconds. In a preview `calls`, `usage`, `cost` and `tokens_after` are what
+    is expected.
     """
 
     status: CompactionStatus
@@ -148,6 +185,7 @@ class CompactionOutcome:
     tokens_before: int = 0
     tokens_after: int | None = None
     entries_summarized: int = 0
+    calls: int | None = None
     usage: Usage | None = None
     cost: float | None = None
     duration: float = 0.0
@@ -161,6 +199,11 @@ class CompactionOutcome:
             money = f", ${self.cost:.4f}" if self.cost is not None else ""
             entries = f", {self.entries_summarized} entries summarised" if self.entries_summarized else ""
             return f"{head}: {self.tokens_before:,} -> {self.tokens_after or 0:,} tokens{entries}{money}"
+        if self.status == "preview":
+            money = f", about ${self.cost:.4f}" if self.cost is not None else ""
+            entries = f", {self.entries_summarized} entries to summarise" if self.entries_summarized else ""
+            calls = f", {self.calls} call{'' if self.calls == 1 else 's'}"
+            return f"{head}: {self.tokens_before:,} -> about {self.tokens_after or 0:,} tokens{entries}{calls}{money}"
         detail = self.why or (str(self.error) if self.error is not None else "")
         return f"{head}: {detail}" if detail else head
 

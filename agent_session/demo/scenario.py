@@ -25,6 +25,8 @@ BOASTFUL_MODEL = Model("local/boastful", context_window=2 * WINDOW, cost=_COST)
 
 CHARS_PER_TOKEN = 4
 PIECE_CHARS = 32
+READ_CHARS = 3_200
+"""Of a long file at a time."""
 
 FIX = "The tests fail. Find out why and fix it. The examples in docs are right."
 REVIEW = "Look through docs/history.md: has our parser ever been changed on purpose in what you fixed?"
@@ -79,11 +81,20 @@ class _Author:
         return self._streamed(calls(batch, text=text, usage="auto"))
 
     def reads_until(self, text: str, path: str, *, tokens: int) -> Callable[[RecordedRequest], Answer]:
-        """Reads as many lines of a long file as take the context to about `tokens`."""
+        """Reads as many lines of a long file as take the context to about `tokens`, some at a time.
+
+        One result with all of them would be a giant, which is shrunk: here the threshold is to be passed.
+        """
 
         def answer(request: RecordedRequest) -> Answer:
             room = (tokens - request.tokens) * CHARS_PER_TOKEN - len(text)
-            return self.does(text, ("read", {"path": path, "limit": self.project.lines_within(path, room)}))
+            lines = self.project.lines_within(path, room)
+            step = max(1, lines * READ_CHARS // max(1, room))
+            reads = [
+                ("read", {"path": path, "offset": first + 1, "limit": min(step, lines - first)})
+                for first in range(0, lines, step)
+            ]
+            return self.does(text, *reads)
 
         return answer
 

@@ -1,4 +1,4 @@
-"""What an extension's `setup` is handed: how it registers handlers and tools, and leaves things with the session.
+"""What an extension's `setup` is handed: how it registers handlers, tools, patterns, and leaves things in a session.
 
 Rule: everything registered here belongs to the extension, under its name, and goes when it is unloaded or when
 its `setup` fails half-way.
@@ -6,11 +6,13 @@ its `setup` fails half-way.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, overload
 
 from typing_extensions import override
 
+from agent_session.errors import ExtensionError
 from agent_session.extending.on import On
 from agent_session.extending.registry import HandlerRegistry, Owner
 from agent_session.extending.view import DeliverAs
@@ -72,6 +74,26 @@ class ExtensionAPI:
         if tool is None:
             return make_and_register
         return self._register_tool(tool) if isinstance(tool, Tool) else make_and_register(tool)
+
+    def overflow_pattern(self, regex: str | re.Pattern[str]) -> None:
+        """Teach the session how a provider says that a request was too long: text that the pattern is found in.
+
+        It wins over everything that is known of refusals, from the next request on, whatever client answers. A text
+        is taken without regard to case; a compiled pattern as it is.
+
+        Raises:
+            ExtensionError: no regular expression, or one that is found in every text.
+        """
+        try:
+            pattern = re.compile(regex, re.IGNORECASE) if isinstance(regex, str) else regex
+            finds_everything = pattern.search("") is not None
+        except (AttributeError, TypeError, re.error) as error:
+            raise ExtensionError(
+                self.name, f"overflow_pattern takes a regular expression for text, not {regex!r}: {error}"
+            ) from error
+        if finds_everything:
+            raise ExtensionError(self.name, f"overflow_pattern({regex!r}) is found in every text, also in an empty one")
+        self._owner.withdrawals.append(self._owner.tenure.view.register_overflow_pattern(pattern))
 
     def append_entry(self, custom_type: str, data: Any = None) -> str:
         """Keep JSON in the log, where no model sees it; the id of the entry."""

@@ -7,6 +7,7 @@ for can wait for the handler itself.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
@@ -84,6 +85,10 @@ class SessionView(Protocol):
 
     def register_tool(self, tool: Tool, owner: str) -> Callable[[], None]:
         """Offer it to the model from the next request on; returns what takes it away again."""
+        ...
+
+    def register_overflow_pattern(self, pattern: re.Pattern[str]) -> Callable[[], None]:
+        """Take refusals it is found in for overflows, from the next request on; returns what takes it away again."""
         ...
 
     def report(self, event: Event) -> None:

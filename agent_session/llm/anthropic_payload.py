@@ -1,9 +1,10 @@
 """From a request to the payload of Anthropic's messages. Pure; equal requests give equal bytes.
 
 User messages that follow each other become one, with the results of a batch of calls first, as the format wants it.
-Thinking goes back with its signature, unchanged, to the model that signed it and to no other. The end of what stays
+Signed thinking goes back unchanged, where the request asks for thinking: without, it is refused. The end of what stays
 the same from request to request is marked for the provider's cache: the system prompt with the tools before it, and the
-last two user messages, since the earlier of them was the last one when the request before was cached.
+last two user messages, since the earlier of them was the last one when the request before was cached. Nothing else is
+mended here: `handover` has put in order whatever the log held before a client sees it.
 """
 
 from __future__ import annotations
@@ -13,8 +14,7 @@ from typing import Any, Final, assert_never
 
 from agent_session.llm.anthropic_thinking import thinking_fields
 from agent_session.llm.client import ModelRequest
-from agent_session.llm.convert import EMPTY_OUTPUT, IMAGE_LEFT_OUT, as_model_messages, wire_call_id
-from agent_session.models import Model
+from agent_session.llm.convert import as_model_messages
 from session_store.messages import (
     AssistantMessage,
     Content,
@@ -31,9 +31,8 @@ from session_store.messages import (
 API: Final = "anthropic-messages"
 """The wire format's name, as it is logged."""
 
-EMPTY_MESSAGE = "(empty message)"
-
 _CACHED_USER_MESSAGES = 2
+_THINKING_TYPES = ("thinking", "redacted_thinking")
 
 
 def messages_payload(request: ModelRequest) -> dict[str, Any]:
@@ -50,10 +49,11 @@ def messages_payload(request: ModelRequest) -> dict[str, Any]:
         ]
         if request.tool_choice == "none":
             payload["tool_choice"] = {"type": "none"}
-    payload["messages"] = messages
-    payload |= thinking_fields(
+    asked = thinking_fields(
         request.model, request.thinking_level, max_tokens, is_mid_turn_without=_is_mid_turn_without_thinking(messages)
     )
+    payload["messages"] = messages if asked else [_without_thinking(message) for message in messages]
+    payload |= asked
     payload["stream"] = True
     if request.tools or len(messages) > 1:  # a question of its own, such as for a summary, is not asked a second time
         _mark_for_cache(payload)
@@ -62,7 +62,6 @@ def messages_payload(request: ModelRequest) -> dict[str, Any]:
 
 def anthropic_messages(request: ModelRequest) -> list[dict[str, Any]]:
     """The request's messages as blocks, user and assistant in turns."""
-    takes_images = request.model.images is not False
     result: list[dict[str, Any]] = []
     after_results: list[Json] = []  # images that may not lie inside a failed result
     for message in as_model_messages(request.messages):
@@ -71,11 +70,11 @@ def anthropic_messages(request: ModelRequest) -> list[dict[str, Any]]:
             after_results = []
         match message:
             case UserMessage():
-                _add(result, "user", _user_blocks(message.content, takes_images))
+                _add(result, "user", _user_blocks(message.content))
             case AssistantMessage():
-                _add(result, "assistant", _assistant_blocks(message, request.model))
+                _add(result, "assistant", _assistant_blocks(message))
             case ToolResultMessage():
-                block, images = _result_block(message, takes_images)
+                block, images = _result_block(message)
                 _add(result, "user", [block])
                 after_results.extend(images)
             case _:
@@ -92,41 +91,36 @@ def _add(messages: list[dict[str, Any]], role: str, blocks: list[Json]) -> None:
         messages.append({"role": role, "content": blocks})
 
 
-def _user_blocks(content: Sequence[Content], takes_images: bool) -> list[Json]:
+def _user_blocks(content: Sequence[Content]) -> list[Json]:
     blocks: list[Json] = []
     for block in content:
         match block:
             case TextContent(text=text):
-                if text.strip():  # blank text is refused
-                    blocks.append(_text(text))
+                blocks.append(_text(text))
             case ImageContent():
-                blocks.append(_image(block) if takes_images else _text(IMAGE_LEFT_OUT))
+                blocks.append(_image(block))
             case ThinkingContent() | ToolCall() | UnknownContent():
                 pass
             case _:
                 assert_never(block)
-    return blocks or [_text(EMPTY_MESSAGE)]
+    return blocks
 
 
-def _assistant_blocks(message: AssistantMessage, model: Model) -> list[Json]:
-    is_own = (message.api, message.provider, message.model) == (API, model.provider, model.name)
+def _assistant_blocks(message: AssistantMessage) -> list[Json]:
     blocks: list[Json] = []
     for block in message.content:
         match block:
             case TextContent(text=text):
-                if text.strip():
-                    blocks.append(_text(text))
+                blocks.append(_text(text))
             case ThinkingContent(thinking=thinking, thinking_signature=signature, redacted=redacted):
-                if not is_own or not signature:
+                if not signature:
                     continue
                 if redacted:
                     blocks.append({"type": "redacted_thinking", "data": signature})
                 else:
                     blocks.append({"type": "thinking", "thinking": thinking, "signature": signature})
             case ToolCall():
-                blocks.append(
-                    {"type": "tool_use", "id": wire_call_id(block.id), "name": block.name, "input": block.arguments}
-                )
+                blocks.append({"type": "tool_use", "id": block.id, "name": block.name, "input": block.arguments})
             case ImageContent() | UnknownContent():
                 pass
             case _:
@@ -134,28 +128,14 @@ def _assistant_blocks(message: AssistantMessage, model: Model) -> list[Json]:
     return blocks
 
 
-def _result_block(message: ToolResultMessage, takes_images: bool) -> tuple[Json, list[Json]]:
+def _result_block(message: ToolResultMessage) -> tuple[Json, list[Json]]:
     """The result, and what has to follow it outside: a failed one may hold nothing but text."""
-    inside: list[Json] = []
-    outside: list[Json] = []
-    for block in message.content:
-        if isinstance(block, TextContent) and block.text.strip():
-            inside.append(_text(block.text))
-        elif isinstance(block, ImageContent):
-            if not takes_images:
-                inside.append(_text(IMAGE_LEFT_OUT))
-            elif message.is_error:
-                outside.append(_image(block))
-            else:
-                inside.append(_image(block))
-    result: Json = {
-        "type": "tool_result",
-        "tool_use_id": wire_call_id(message.tool_call_id),
-        "content": inside or [_text(EMPTY_OUTPUT)],
-    }
+    inside = [_text(block.text) for block in message.content if isinstance(block, TextContent)]
+    images = [_image(block) for block in message.content if isinstance(block, ImageContent)]
+    result: Json = {"type": "tool_result", "tool_use_id": message.tool_call_id, "content": inside}
     if message.is_error:
-        result["is_error"] = True
-    return result, outside
+        return result | {"content": inside or [_text("(its images follow)")], "is_error": True}, images
+    return result | {"content": inside + images}, []
 
 
 def _text(text: str) -> Json:
@@ -177,7 +157,11 @@ def _is_mid_turn_without_thinking(messages: Sequence[dict[str, Any]]) -> bool:
             first = message
         elif message["content"][0]["type"] != "tool_result":
             break
-    return first is not None and first["content"][0]["type"] not in ("thinking", "redacted_thinking")
+    return first is not None and first["content"][0]["type"] not in _THINKING_TYPES
+
+
+def _without_thinking(message: dict[str, Any]) -> dict[str, Any]:
+    return message | {"content": [block for block in message["content"] if block["type"] not in _THINKING_TYPES]}
 
 
 def _mark_for_cache(payload: dict[str, Any]) -> None:

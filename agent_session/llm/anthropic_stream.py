@@ -22,12 +22,12 @@ from agent_session.llm.usage import usage_from
 
 @dataclass(slots=True)
 class MessagesStream:
-    """One answer. `stop_reason` is the provider's word once it came, None before.
+    """One answer. `finish_reason` is the provider's word once it came, None before.
 
     The counts of the first event are brought up to date by those of the later ones, which name only some of them.
     """
 
-    stop_reason: str | None = None
+    finish_reason: str | None = None
     _counts: dict[str, Any] = field(default_factory=dict)
     _whole_inputs: dict[int, str] = field(default_factory=dict)
     _has_calls: bool = False
@@ -49,23 +49,25 @@ class MessagesStream:
             case "message_delta":
                 yield from self._end(_section(data, "delta"), _section(data, "usage"))
             case "message_stop":
-                self.stop_reason = self.stop_reason or ""
+                self.finish_reason = self.finish_reason or ""
             case _:
                 pass  # pings, and what is still to come
 
-    def whole(self, message: Mapping[str, Any]) -> Iterator[StreamEvent]:
+    def whole(self, data: Mapping[str, Any]) -> Iterator[StreamEvent]:
         """The same for an answer in one piece, from a server that was asked to stream and does not."""
-        yield from self._start(message)
-        blocks = message.get("content")
-        for index, block in enumerate(blocks if isinstance(blocks, list) else ()):
+        blocks = data.get("content")
+        if not isinstance(blocks, list):
+            return  # no message: the answer has not ended, since it never began
+        yield from self._start(data)
+        for index, block in enumerate(blocks):
             yield from self.events({"type": "content_block_start", "index": index, "content_block": block})
             yield from self.events({"type": "content_block_stop", "index": index})
-        yield from self._end(message, {})
-        self.stop_reason = self.stop_reason or ""
+        yield from self._end(data, {})
+        self.finish_reason = self.finish_reason or ""
 
     def finish(self) -> Finish:
         """The final event, to be given once, when nothing more comes."""
-        raw = self.stop_reason or ""
+        raw = self.finish_reason or ""
         return Finish(stop_reason_for(raw, has_tool_calls=self._has_calls), raw)
 
     def _start(self, message: Mapping[str, Any]) -> Iterator[StreamEvent]:
@@ -111,7 +113,7 @@ class MessagesStream:
                 pass  # citations
 
     def _end(self, delta: Mapping[str, Any], counts: Mapping[str, Any]) -> Iterator[StreamEvent]:
-        self.stop_reason = _text(delta, "stop_reason") or self.stop_reason
+        self.finish_reason = _text(delta, "stop_reason") or self.finish_reason
         yield from self._report(counts)
 
     def _report(self, counts: Mapping[str, Any]) -> Iterator[StreamEvent]:

@@ -55,14 +55,14 @@ class ChatStream:
     _last_call: _OpenCall | None = None
     _response_id: str | None = None
 
-    def events(self, chunk: Mapping[str, Any]) -> Iterator[StreamEvent]:
+    def events(self, data: Mapping[str, Any]) -> Iterator[StreamEvent]:
         """The events of one chunk, in order; the final one is `finish()`'s."""
-        response_id = chunk.get("id")
+        response_id = data.get("id")
         if self._response_id is None and isinstance(response_id, str) and response_id:
             self._response_id = response_id
             yield ResponseId(response_id)
-        usage = chunk.get("usage")
-        choices = chunk.get("choices")
+        usage = data.get("usage")
+        choices = data.get("choices")
         if isinstance(choices, list) and choices and isinstance(choices[0], dict):
             choice = choices[0]
             usage = usage or choice.get("usage")
@@ -74,6 +74,10 @@ class ChatStream:
                 self.finish_reason = reason
         if isinstance(usage, dict):
             yield UsageReport(usage_from(usage))
+
+    def whole(self, data: Mapping[str, Any]) -> Iterator[StreamEvent]:
+        """The same for an answer in one piece: a chunk whose delta is the whole message."""
+        return self.events(data)
 
     def finish(self) -> Finish:
         """The final event, to be given once, when nothing more comes."""

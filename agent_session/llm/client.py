@@ -8,6 +8,7 @@ of two requests. What comes back is neutral: deltas by content index, usage, and
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
@@ -30,10 +31,11 @@ class ToolDefinition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRequest:
-    """One request. `messages` are the context, in order; the client converts them.
+    """One request. `messages` are what this model may be sent (`handover.hand_over`), in order; the client writes them.
 
     `tool_choice` "none" declares the tools and forbids their use. `max_output_tokens` None leaves it to
-    the provider. `api_key` is resolved anew for each request and never part of the payload.
+    the provider. `api_key` is resolved anew for each request and never part of the payload. `overflow_patterns` are
+    texts that the session knows to say "too long", beside those that the client knows.
     """
 
     model: Model
@@ -46,6 +48,7 @@ class ModelRequest:
     session_id: str | None = None
     api_key: str | None = field(default=None, repr=False)
     silence_seconds: float = 300.0
+    overflow_patterns: Sequence[re.Pattern[str]] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

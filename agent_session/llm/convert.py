@@ -1,21 +1,20 @@
-"""From the log's messages to what providers take.
+"""From the messages of a request to what providers take.
 
-Two steps. `as_model_messages` reduces the context to the three roles every provider knows; what a summary or
-a shell command looks like to a model is decided there, once for all wire formats. `chat_messages` and
-`chat_payload` then write the chat-completions form. Both are pure, and equal input gives equal bytes: a
-provider's prompt cache depends on it. Thinking is not sent back in this format, and opaque signatures of
-one provider never reach another.
+Two steps. `as_model_messages` reduces them to the three roles every provider knows; what a summary or a shell command
+looks like to a model is decided there, once for all wire formats. `chat_messages` and `chat_payload` then write the
+chat-completions form. Both are pure, and equal input gives equal bytes: a provider's prompt cache depends on it.
+Thinking and signatures are not sent back in this format. Nothing is mended here: `handover` has put in order whatever
+the log held before a client sees it.
 """
 
 from __future__ import annotations
 
-import hashlib
-import re
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias, assert_never
 
 from agent_session.llm.client import ModelRequest, ThinkingLevel, ToolDefinition
 from agent_session.llm.payload import encode_text
+from session_store.context import is_sent
 from session_store.messages import (
     AssistantMessage,
     BashExecutionMessage,
@@ -51,34 +50,28 @@ BRANCH_SUMMARY_PREFIX = (
 BRANCH_SUMMARY_SUFFIX = "\n</branch-summary>"
 
 EMPTY_OUTPUT = "(no output)"
-IMAGE_LEFT_OUT = "[image left out: this model takes no images]"
 
-_CALL_ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
 _REASONING_EFFORT = {"max": "xhigh"}
 
 
 def as_model_messages(messages: Iterable[Message]) -> list[ModelMessage]:
     """`messages` as user, assistant and tool-result messages, in order.
 
-    Summaries, shell commands and extensions' messages become user messages, labelled as what they are. Left out:
-    `system` messages and unknown roles, excluded shell output, answers that failed or are empty.
+    Summaries, shell commands and extensions' messages become user messages, labelled as what they are. What no model
+    may see is left out.
     """
     result: list[ModelMessage] = []
-    for message in messages:
+    for message in filter(is_sent, messages):
         match message:
-            case UserMessage() | ToolResultMessage():
+            case UserMessage() | AssistantMessage() | ToolResultMessage():
                 result.append(message)
-            case AssistantMessage():
-                if not message.is_failed and _has_substance(message.content):
-                    result.append(message)
             case CompactionSummaryMessage():
                 result.append(_user(compaction_summary_text(message.summary), message.timestamp))
             case BranchSummaryMessage():
                 text = f"{BRANCH_SUMMARY_PREFIX}{message.summary}{BRANCH_SUMMARY_SUFFIX}"
                 result.append(_user(text, message.timestamp))
             case BashExecutionMessage():
-                if not message.exclude_from_context:
-                    result.append(_user(shell_text(message), message.timestamp))
+                result.append(_user(shell_text(message), message.timestamp))
             case CustomMessage():
                 result.append(UserMessage(content=message.content, timestamp=message.timestamp))
             case SystemMessage() | UnknownMessage():
@@ -108,7 +101,6 @@ def shell_text(message: BashExecutionMessage) -> str:
 
 def chat_messages(request: ModelRequest) -> list[dict[str, Any]]:
     """The request as chat-completions messages, the system prompt first."""
-    takes_images = request.model.images is not False
     result: list[dict[str, Any]] = []
     if request.system_prompt:
         result.append({"role": "system", "content": request.system_prompt})
@@ -119,13 +111,12 @@ def chat_messages(request: ModelRequest) -> list[dict[str, Any]]:
             waiting = []
         match message:
             case UserMessage():
-                result.append({"role": "user", "content": _user_content(message.content, takes_images)})
+                result.append({"role": "user", "content": _user_content(message.content)})
             case AssistantMessage():
                 result.append(_assistant(message))
             case ToolResultMessage():
-                result.append(_tool_result(message, takes_images))
-                if takes_images:
-                    waiting.extend(_result_images(message))
+                result.append(_tool_result(message))
+                waiting.extend(_result_images(message))
             case _:
                 assert_never(message)
     if waiting:
@@ -169,31 +160,11 @@ def reasoning_effort(level: ThinkingLevel) -> str:
     return _REASONING_EFFORT.get(level, level)
 
 
-def wire_call_id(call_id: str) -> str:
-    """`call_id` where every provider takes it, else a short one made from it, always the same.
-
-    Ids are sent back to providers that did not give them: another wire format's may be longer than the 40
-    characters allowed here, or hold other characters.
-    """
-    if _CALL_ID.fullmatch(call_id):
-        return call_id
-    digest = hashlib.sha256(call_id.encode("utf-8", "surrogatepass")).hexdigest()
-    return f"call_{digest[:24]}"
-
-
 def _user(text: str, timestamp: int) -> UserMessage:
     return UserMessage(content=(TextContent(text),), timestamp=timestamp)
 
 
-def _has_substance(content: Iterable[Content]) -> bool:
-    """Whether there is something a provider takes: text that is not blank, or a call."""
-    return any(
-        isinstance(block, ToolCall) or (isinstance(block, TextContent) and bool(block.text.strip()))
-        for block in content
-    )
-
-
-def _user_content(content: Sequence[Content], takes_images: bool) -> str | list[dict[str, Any]]:
+def _user_content(content: Sequence[Content]) -> str | list[dict[str, Any]]:
     """Plain text where there is nothing else, as the oldest servers want it; else parts."""
     parts: list[dict[str, Any]] = []
     for block in content:
@@ -201,7 +172,7 @@ def _user_content(content: Sequence[Content], takes_images: bool) -> str | list[
             case TextContent(text=text):
                 parts.append({"type": "text", "text": text})
             case ImageContent():
-                parts.append(_image(block) if takes_images else {"type": "text", "text": IMAGE_LEFT_OUT})
+                parts.append(_image(block))
             case ThinkingContent() | ToolCall() | UnknownContent():
                 pass
             case _:
@@ -217,7 +188,7 @@ def _assistant(message: AssistantMessage) -> dict[str, Any]:
     if calls := message.tool_calls:
         converted["tool_calls"] = [
             {
-                "id": wire_call_id(call.id),
+                "id": call.id,
                 "type": "function",
                 "function": {"name": call.name, "arguments": encode_text(call.arguments)},
             }
@@ -226,22 +197,18 @@ def _assistant(message: AssistantMessage) -> dict[str, Any]:
     return converted
 
 
-def _tool_result(message: ToolResultMessage, takes_images: bool) -> dict[str, Any]:
-    texts = [block.text for block in message.content if isinstance(block, TextContent) and block.text]
+def _tool_result(message: ToolResultMessage) -> dict[str, Any]:
+    texts = [block.text for block in message.content if isinstance(block, TextContent)]
     if any(isinstance(block, ImageContent) for block in message.content):
-        texts.append("(its images follow)" if takes_images else IMAGE_LEFT_OUT)
-    return {
-        "role": "tool",
-        "tool_call_id": wire_call_id(message.tool_call_id),
-        "content": "\n\n".join(texts) or EMPTY_OUTPUT,
-    }
+        texts.append("(its images follow)")
+    return {"role": "tool", "tool_call_id": message.tool_call_id, "content": "\n\n".join(texts)}
 
 
 def _result_images(message: ToolResultMessage) -> list[dict[str, Any]]:
     images = [_image(block) for block in message.content if isinstance(block, ImageContent)]
     if not images:
         return []
-    label = f"Images from {message.tool_name} ({wire_call_id(message.tool_call_id)}):"
+    label = f"Images from {message.tool_name} ({message.tool_call_id}):"
     return [{"type": "text", "text": label}, *images]
 
 

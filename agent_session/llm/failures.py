@@ -7,6 +7,7 @@ cut stream and a broken connection have a constructor each.
 
 from __future__ import annotations
 
+import html
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,9 +26,15 @@ from agent_session.errors import (
     RateLimitError,
 )
 from agent_session.llm.overflow import classify
+from agent_session.models import Model
 
 _NESTING = 3
+_NEAR_LIMIT = 0.8
+_BYTES_PER_TOKEN = 4
 _CODE_KEYS = frozenset({"code", "type", "status", "reason"})
+_COUNT_KEY = re.compile(r"token|ctx|context|limit|max|length", re.IGNORECASE)
+# What some repeat of the request, or of the answer they threw away: whatever it says, the provider does not.
+_ECHO_KEYS = frozenset({"input", "failed_generation"})
 _KEPT_BODY_CHARS = 4_000
 _SHOWN_CHARS = 600
 
@@ -68,7 +75,7 @@ def read_refusal(status: int | None, body: bytes | str, *, secret: str | None = 
     codes: list[str] = []
     words: list[str] = []
     if decoded is None:
-        words.append(_MARKUP.sub(" ", raw).strip())
+        words.append(html.unescape(_MARKUP.sub(" ", raw)).strip())
     else:
         for key, value in _leaves(decoded, _NESTING):
             (codes if key in _CODE_KEYS else words).append(value)
@@ -128,6 +135,16 @@ def error_from(
     )
 
 
+def is_near_limit(byte_count: int, model: Model) -> bool:
+    """Whether a request of so many bytes is about as large as the model takes, at four bytes a token."""
+    return byte_count / _BYTES_PER_TOKEN >= _NEAR_LIMIT * model.context_limit
+
+
+def ended_in_error(model_id: str) -> ModelRequestError:
+    """An answer whose finish reason is that it failed, and nothing says why."""
+    return ModelRequestError(f"{model_id}: the provider ended its answer with an error", kind="server")
+
+
 def stream_cut_error(model_id: str, why: str = "the stream ended without its final event") -> ModelRequestError:
     """A stream that broke off: what came is not the whole answer."""
     return ModelRequestError(f"{model_id}: {why}; what came before is not the whole answer", kind="stream_cut")
@@ -185,10 +202,11 @@ def _decoded(text: str) -> Any:
 
 
 def _leaves(value: Any, nesting: int, key: str = "") -> Iterator[tuple[str, str]]:
-    """Every text below `value` and its key, also inside JSON that is a text; numbers only where they are codes."""
+    """Every text below `value` and its key, also inside JSON that is a text; numbers where they are codes or counts."""
     if isinstance(value, dict):
         for inner_key, inner in value.items():
-            yield from _leaves(inner, nesting, inner_key)
+            if inner_key not in _ECHO_KEYS:
+                yield from _leaves(inner, nesting, inner_key)
     elif isinstance(value, list):
         for inner in value:
             yield from _leaves(inner, nesting, key)
@@ -200,6 +218,8 @@ def _leaves(value: Any, nesting: int, key: str = "") -> Iterator[tuple[str, str]
             yield from _leaves(inner, nesting - 1, key)
     elif isinstance(value, int) and key in _CODE_KEYS:
         yield key, str(value)
+    elif isinstance(value, int) and not isinstance(value, bool) and _COUNT_KEY.search(key):
+        yield "count", f"{key}: {value}"
 
 
 def _headline(decoded: Any, words: Sequence[str]) -> str:

@@ -20,7 +20,7 @@ import anyio
 import anyio.to_thread
 from typing_extensions import override
 
-from agent_session.errors import ModelError, ModelRequestError
+from agent_session.errors import ModelError
 from agent_session.llm.chat_stream import ChatStream
 from agent_session.llm.client import (
     ModelRequest,
@@ -31,7 +31,7 @@ from agent_session.llm.client import (
     UsageReport,
 )
 from agent_session.llm.endpoint import api_key_for, base_url_for, is_known_host
-from agent_session.llm.failures import silence_error, stream_cut_error
+from agent_session.llm.failures import ended_in_error, is_near_limit, silence_error, stream_cut_error
 from agent_session.llm.litellm_failures import error_of
 from agent_session.llm.litellm_payload import API, litellm_payload
 from agent_session.llm.payload import encode
@@ -54,8 +54,6 @@ _SIGNATURE_IN_ID: Final = "__thought__"
 # The provider whose address litellm wants without the version.
 _ADDS_VERSION: Final = "anthropic"
 
-_NEAR_LIMIT = 0.8
-_BYTES_PER_TOKEN = 4
 _LATER_SECONDS = 5.0
 
 
@@ -173,7 +171,7 @@ class LiteLLMClient:
             raise stream_cut_error(request.model.id)
         stream.finish_reason = _reason(answer, stream.finish_reason)
         if stream.finish_reason == "error":
-            raise ModelRequestError(f"{request.model.id}: the provider ended its answer with an error", kind="server")
+            raise ended_in_error(request.model.id)
         yield stream.finish()
 
     async def _next(self, answer: Any, prepared: PreparedRequest, key: str | None) -> Any:
@@ -190,14 +188,14 @@ class LiteLLMClient:
         raise error
 
     def _error(self, failure: Exception, prepared: PreparedRequest, key: str | None, *, has_begun: bool) -> ModelError:
-        size = len(encode(prepared.payload)) / _BYTES_PER_TOKEN
+        request = prepared.request
         return error_of(
             failure,
-            prepared.request,
+            request,
             key=key,
-            is_near_limit=size >= _NEAR_LIMIT * prepared.request.model.context_limit,
+            is_near_limit=is_near_limit(len(encode(prepared.payload)), request.model),
             has_begun=has_begun,
-            patterns=self._patterns,
+            patterns=(*self._patterns, *request.overflow_patterns),
         )
 
 

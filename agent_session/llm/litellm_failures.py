@@ -13,7 +13,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from agent_session.errors import MissingCredentialsError, ModelError
 from agent_session.llm.client import ModelRequest
@@ -27,6 +27,7 @@ from agent_session.llm.failures import (
     stream_cut_error,
 )
 from agent_session.llm.overflow import classify
+from agent_session.llm.overflow_wording import names_field, plain
 from agent_session.llm.payload import encode_text
 
 _DEEPEST: Final = 12
@@ -118,16 +119,32 @@ def _told(layers: Sequence[BaseException], key: str | None, *, has_begun: bool) 
         if _is_transports(layer):
             name = type(layer).__name__
             is_silence = "Timeout" in name and "Connect" not in name
-            refusal = read_refusal(None, _words(layers), secret=key)
+            refusal = read_refusal(None, _words(layers[0]), secret=key)
             return _Told(refusal=refusal, headers={}, is_broken=not is_silence, is_silence=is_silence)
-    body = next((body for layer in layers if isinstance(body := getattr(layer, "body", None), dict)), None)
-    words = _words(layers)
+    body = next((body for layer in layers if (body := _body(layer))), None)
+    words, *below = dict.fromkeys(_words(layer) for layer in layers)
+    below = [said for said in below if said not in words]
     return _Told(
         refusal=read_refusal(
-            _status(layers, has_begun=has_begun), words if body is None else encode_text([words, body]), secret=key
+            _status(layers, has_begun=has_begun),
+            encode_text([words, *below, body]) if body or below else words,
+            secret=key,
         ),
         headers=getattr(layers[0], "litellm_response_headers", None) or {},
     )
+
+
+def _body(layer: BaseException) -> Any:
+    """What the provider answered, where this layer kept it: JSON, or text that may be JSON."""
+    body = getattr(layer, "body", None)
+    if body is None:
+        try:
+            body = layer.response.text  # type: ignore[attr-defined]  # httpx's, where there is one
+        except Exception:  # noqa: BLE001 - no response, or one whose stream was never read: httpx has a class for each
+            return None
+    if isinstance(body, bytes):
+        return body.decode("utf-8", "replace")
+    return body if isinstance(body, dict | list | str) else None
 
 
 def _is_transports(layer: BaseException) -> bool:
@@ -143,9 +160,9 @@ def _status(layers: Sequence[BaseException], *, has_begun: bool) -> int | None:
     return next((status for layer in layers if isinstance(status := getattr(layer, "status_code", None), int)), None)
 
 
-def _words(layers: Sequence[BaseException]) -> str:
-    """What was said, without what was wrapped around it and hung on to it; empty where that is all."""
-    said = _APPENDED.sub("", str(layers[0]))
+def _words(layer: BaseException) -> str:
+    """What a layer says, without what was wrapped around it and hung on to it; empty where that is all."""
+    said = _APPENDED.sub("", str(layer))
     while (wrapping := _WRAPPING.match(said)) is not None and wrapping.end() > 0:
         said = said[wrapping.end() :]
     return said.strip()
@@ -154,7 +171,7 @@ def _words(layers: Sequence[BaseException]) -> str:
 def _is_overflow_to_litellm(layers: Sequence[BaseException], text: str) -> bool:
     """Its yes is good, but for fields that are no conversation: their texts may be too long as well."""
     names = {parent.__name__ for layer in layers for parent in type(layer).__mro__}
-    return "ContextWindowExceededError" in names and "string too long" not in text.lower()
+    return "ContextWindowExceededError" in names and not names_field(plain(text))
 
 
 def _no_key(request: ModelRequest, refusal: Refusal) -> MissingCredentialsError:

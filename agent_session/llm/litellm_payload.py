@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from agent_session.llm.client import ModelRequest
 from agent_session.llm.convert import as_model_messages, chat_payload
-from agent_session.models import Model
+from agent_session.llm.payload import readable
 from session_store.messages import AssistantMessage, Json, ThinkingContent
 
 API: Final = "litellm"
@@ -16,7 +16,8 @@ _HIGHEST_EFFORT_OF_ALL = "high"
 
 
 def litellm_payload(request: ModelRequest) -> dict[str, Any]:
-    """The arguments of a completion. Thinking goes back with its signatures to the model that gave them.
+    """The arguments of a completion. Signatures go back: those of calls always, thinking where the request asks for it,
+    since Anthropic refuses it otherwise.
 
     Reasoning effort goes up to what litellm takes for every provider; it refuses more for some.
     """
@@ -27,22 +28,17 @@ def litellm_payload(request: ModelRequest) -> dict[str, Any]:
     answers = [message for message in as_model_messages(request.messages) if isinstance(message, AssistantMessage)]
     written = [message for message in payload["messages"] if message["role"] == "assistant"]
     for answer, message in zip(answers, written, strict=True):
-        if _is_own(answer, request.model):
-            _add_signatures(message, answer)
-    return payload
+        _add_signatures(message, answer, thinks="reasoning_effort" in payload)
+    return readable(payload)
 
 
-def _is_own(answer: AssistantMessage, model: Model) -> bool:
-    return (answer.api, answer.provider, answer.model) == (API, model.provider, model.name)
-
-
-def _add_signatures(message: dict[str, Any], answer: AssistantMessage) -> None:
+def _add_signatures(message: dict[str, Any], answer: AssistantMessage, *, thinks: bool) -> None:
     blocks = [
         _thinking_block(block)
         for block in answer.content
         if isinstance(block, ThinkingContent) and block.thinking_signature
     ]
-    if blocks:
+    if blocks and thinks:
         message["thinking_blocks"] = blocks
     for call, written in zip(answer.tool_calls, message.get("tool_calls", ()), strict=True):
         if call.thought_signature:

@@ -1,9 +1,8 @@
 """What a provider's refusal means: above all, whether the request was too large.
 
-Decided by shape, not by a list of providers: an overflow names a quantity of input (prompt, messages, context,
-tokens) together with a limit that it passed. What only looks like it is told apart first: limits per minute,
-settings of the output, oversized images, broken call pairs, credentials. The whole body is read, JSON inside
-strings included, since gateways wrap the upstream's words. Pure: no clock, no network.
+Decided by shape, not by a list of providers: `overflow_wording` says whether words name an overflow, `token_counts`
+which numbers. What only looks like one is told apart here: limits per minute, settings of the output, bytes, oversized
+images, broken call pairs, credentials. Pure: no clock, no network.
 """
 
 from __future__ import annotations
@@ -14,6 +13,15 @@ from dataclasses import dataclass
 from typing import Final
 
 from agent_session.errors import ModelErrorKind
+from agent_session.llm.overflow_wording import (
+    counts_tokens,
+    names_field,
+    names_input,
+    plain,
+    says_too_long,
+    states_limit,
+)
+from agent_session.llm.token_counts import token_counts
 
 _OVERFLOW_FINISH: Final = frozenset({"model_context_window_exceeded", "model_length"})
 
@@ -22,79 +30,79 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern, re.IGNORECASE | re.VERBOSE)
 
 
-_RATE_CODE = _compiled(r"rate_?limit|throttl|too_?many_?requests|resource_?exhausted|overloaded_rate")
-_RATE_TEXT = _compiled(
-    r"per[ ]min(ute)?\b | \b[TR]P[MD]\b | rate[ ]?limit | too[ ]many[ ]requests | throttl | requests[ ]per"
-    r"| please[ ]wait[ ]before | quota[ ]exceeded"
+_URL: Final = re.compile(r"https?://\S+")
+
+_RATE_CODE: Final = _compiled(r"rate_?limit|throttl|too_?many_?requests|resource_?exhausted")
+_RATE_TEXT: Final = _compiled(
+    r"per[ _-]?(min(ute)?|hour|day)\b | /[ ]?(min(ute)?|hour|day)\b | \b[TR]P[MDH]\b | rate[ ]?limit | ratenlimit"
+    r"| too[ ]many[ ]requests | throttl | requests[ ]per | \b(this|each)[ ]minute\b | \bdaily\b"
+    r"| please[ ]wait[ ]before | quota[ ]exceeded | 每分钟 | 每天 | 毎分 | 분당 | pro[ ](minute|stunde|tag)\b"
+    r"| par[ ](minute|jour) | por[ ](minuto|día|dia) | в[ ]минуту"
 )
-_CREDIT = _compiled(
+_CREDIT: Final = _compiled(
     r"insufficient_quota | exceeded[ ]your[ ]current[ ]quota | credit[ ]balance | billing_(hard|not)"
-    r"| insufficient[ _](credits?|funds|balance)"
+    r"| insufficient[ _](credits?|funds|balance) | can[ ]only[ ]afford"
 )
-_AUTH_CODE = _compiled(r"authentication|invalid_api_key|permission_?(error|denied)|unauthori[sz]ed|unauthenticated")
-_SERVER_CODE = _compiled(
+_AUTH_CODE: Final = _compiled(
+    r"authentication | invalid_api_key | permission_?(error|denied) | unauthori[sz]ed | unauthenticated"
+    r"| expired_?token"
+)
+_SERVER_CODE: Final = _compiled(
     r"server_?error | overloaded | api_error | internal | timeout | unavailable | bad_?gateway | upstream"
 )
 
-_OVERFLOW_CODE = _compiled(
-    r"context_?(length|window|size)_?exceed | exceed\w*_context | (prompt|input)\w*_(exceed|too_(long|large))"
-    r"| max_(prompt|input)_tokens_exceed"
-)
-_BYTES = _compiled(
-    r"request_too_large | payload[ ](size|too[ ]large)"
+_BYTES: Final = _compiled(
+    r"request[_ ]too[_ ]large | payload[ ](size|too[ ]large)"
     r"| (request|body|entity|payload)[ ](entity[ ])?(is[ ])?too[ ]large"
     r"| (message|request|body|payload|content)[ ]size\b (?!.{0,80}tokens) .{0,60} (exceed|limit|larger|maximum)"
-    r"| exceeds?[ ]the[ ]maximum[ ](request[ ])?size | \d[ ]?(bytes|[kmg]i?b)\b .{0,40} (exceed|limit|maximum|>)"
-    r"| (exceed|limit|maximum|larger[ ]than) .{0,40} \d[ ]?(bytes|[kmg]i?b)\b"
+    r"| exceeds?[ ]the[ ]maximum[ ](request[ ])?size"
 )
-_LONG_STRING = _compiled(r"(messages|input)(\[\d+\]|\.\d+)\S*(content|text|output)\S* .{0,10} string[ ]too[ ]long")
-_PAIRING = _compiled(
-    r"(tool_?(use|calls?|result)|tool[ ](calls?|results?|message)|function[ ]?call|thought_?signature|call_id)"
+_BYTE_COUNT: Final = _compiled(r"\d[ ]?(bytes?|[kmg]i?b)(?![a-z])")
+_CHARACTER_COUNT: Final = _compiled(r"(?<!\d)(\d[\d,._ ]{0,14})[ -]?(characters?|chars?|zeichen|字符)(?![a-z])")
+_STRING_LENGTH: Final = _compiled(
+    r"string[ ]too[ ]long .{0,60}? maximum[ ]length[ ](\d+) | max_?length:?[ ](\d+)"
+    r"| string[ ](?:value[ ])?length[ ]\(\d+\) .{0,40}? \((\d+)"
+)
+_CONVERSATION_FIELD: Final = _compiled(r"(messages|input)(\[\d+\]|\.\d+)\S*(content|text|output)")
+_FEWEST_CHARACTERS = 10_000
+_FEWEST_TOKENS = 256
+
+_PAIRING: Final = _compiled(
+    r"(tool[ _]?(use|calls?|results?|message)|function[ _]?(call|response)|thought_?signature|call_id)"
     r".{0,120} (without|missing|must[ ]be[ ]followed|did[ ]not[ ]have|preced|no[ ]matching|not[ ]found|unexpected"
-    r"|duplicate)"
-    r"| (missing|unexpected|duplicate|no)[ ](a[ ])?`?(tool_?(use|calls?|result|output)|tool[ ](calls?|results?|output)"
-    r"|function[ ]?call|thought_?signature) | signature[ ]in[ ]thinking"
+    r"|duplicate|multiple|not[ ]follow|is[ ]equal|exceeds[ ]the[ ]number)"
+    r"| (missing|unexpected|duplicate|no)[ ](a[ ])?`?(tool[ _]?(use|calls?|results?|responses?|output)"
+    r"|function[ _]?call|thought_?signature) | signature`?[ ]in[ ]`?thinking"
+    r"| number[ ]of[ ]function[ ]calls[ ]and | role[ ]'?tool'?[ ]must"
 )
-_MEDIA = _compiled(r"\b(images?|audio|video|pdf|document|file|media|attachment)s?\b")
-_MEDIA_FAULT = _compiled(
-    r"dimension|exceed|too[ ](large|many|big|small)|unsupported|not[ ]supported|invalid|could[ ]not[ ]process"
-    r"|unable[ ]to[ ]process|maximum|at[ ]most|corrupt|download"
+_MEDIA: Final = _compiled(
+    r"(?<![a-z])(image|audio|video|pdf|document|file|media|attachment)s?(?![a-z])(?!s?[ ]names?\b)"
+    r"| \bbild(er)?\b | 图片"
 )
-_TOKENS = _compiled(r"\btokens?\b | context[ ](length|window) | prompt[ ]is[ ]too[ ]long")
-_OUTPUT = _compiled(
-    r"max_?(output_?|completion_?|new_?)?tokens(?!\w) | max[ ](output|completion|new)[ ]tokens | output[ ]tokens"
-    r"| completion[ ]tokens"
+_MEDIA_FAULT: Final = _compiled(
+    r"dimension|exceed|too[ ](large|many|big|small|long)|unsupported|not[ ]support|invalid|could[ ]not[ ]process"
+    r"|unable[ ]to[ ]process|maximum|at[ ]most|corrupt|download|longer|above|zu[ ]groß|超过"
 )
+_TOKENS_OF_MEDIA: Final = _compiled(r"(image|audio|video)[ ]tokens? | per[ -](image|file|video)")
+_OUTPUT: Final = _compiled(
+    r"max_?(output_?|completion_?|new_?)?tokens(?!\w) | max(imum)?[ ](output|completion|new)[ ]tokens | output[ ]tokens"
+    r"| completion[ ](tokens|length) | completions\b | num_predict | budget_tokens | tokens[ ]to[ ]generate"
+    r"| max(imum)?[ ]tokens[ ](you[ ]requested|value) | requested[ ](output|completion)"
+    r"| max_gen_len | generat(ion|ed)[ ](length|tokens)"
+)
+_SETTING_FAULT: Final = _compiled(r"\d | exceed | too[ ](large|high|big) | must | maximum | limit | greater")
 
-_INPUT = _compiled(r"\b(prompts?|inputs?|messages?|context|conversation|requests?|requested|history)\b")
-_MEASURE = _compiled(
-    r"\btokens?\b | \blength\b | \bcontext[ ](window|size|limit|length)\b | too[ ](long|large) | \bwindow\b"
+_RATE_LIMIT: Final = re.compile(r"\blimit:?\s+(?:of\s+)?(\d[\d,_]*)", re.IGNORECASE)
+_RATE_REQUESTED: Final = re.compile(
+    r"\b(?:requested|request (?:has|of|with|contains|needs)):?\s+(\d[\d,_]*)", re.IGNORECASE
 )
-_PASSED = _compiled(
-    r"exceed | too[ ](long|large|many|big) | (longer|larger|greater|more)[ ]than | reduce[ ]the[ ]length"
-    r"| \bmaximum\b | \bmax[ ](context|prompt|input) | must[ ]be[ ]<= | should[ ]be[ ]\["
-    r"| must[ ]have[ ](less|fewer)[ ]than | \d[ ](tokens?[ ])?>[ ]?\d"
-    r"| token[ ]limit | over[ ]the[ ]limit | (beyond|above)[ ]the | does[ ]not[ ]fit | at[ ]most"
-)
-_INPUT_OF_OUTPUT = _compiled(r"\b(prompts?|inputs?|messages?|context|conversation|history)\b")
-
-_NUMBER: Final = r"(?<![\w.\-])(\d{1,3}(?:[,_]\d{3})+|\d+)(?![\w\-])(?!\.\d)"
-_ANY_NUMBER = re.compile(_NUMBER)
-_SUM = re.compile(rf"{_NUMBER}\s*\+\s*{_NUMBER}\s*>\s*{_NUMBER}")
-_RANGE = re.compile(rf"\[\s*\d+\s*,\s*{_NUMBER}\s*\]")
-_COMPARED = re.compile(rf"(?:>|<=|≤)\s*{_NUMBER}")
-_BEFORE_MAXIMUM = re.compile(rf"{_NUMBER}\s+(?:tokens?\s+)?max(?:imum)?\b", re.IGNORECASE)
-_AFTER_MAXIMUM = re.compile(
-    r"(?:\bmax(?:imum)?\b|\blimit\b|context (?:length|window|size)|\ballowed\b|up to|(?:less|fewer) than)"
-    rf"(?:(?!\bby\b)[^\d]){{0,40}}?{_NUMBER}",
-    re.IGNORECASE,
-)
-_RATE_LIMIT = re.compile(rf"\blimit:?\s+{_NUMBER}", re.IGNORECASE)
-_RATE_REQUESTED = re.compile(rf"\brequested:?\s+{_NUMBER}", re.IGNORECASE)
-_PER_MINUTE_TOKENS = _compiled(r"tokens[ ]per | \bTPM\b")
+_BUDGET_OF_TOKENS: Final = _compiled(r"tokens?[ ]per | \bTP[MD]\b")
 
 _EMPTY_IS_OVERFLOW: Final = frozenset({"cerebras"})
-_LARGEST_LIMIT = 100_000_000
+
+_BEGINNING_CHARS: Final = 3_000
+_END_CHARS: Final = 1_000
+"""How much of what was said is looked at: an explanation begins with what happened, a traceback ends with it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,26 +127,29 @@ def classify(
 
     Args:
         status: the HTTP status; None or 200 for an error inside a stream.
-        text: everything the provider said (`refusal.words_of` gathers it from a body).
+        text: everything the provider said (`failures.read_refusal` gathers it from a body).
         code: its codes and types, joined by spaces.
         provider: decides, with `is_near_limit`, what an empty body means.
         is_near_limit: whether the request was, by estimate, about as large as the model takes.
         patterns: texts the user knows to be overflows; they win over everything else.
     """
+    said = _looked_at(text)
     if any(pattern.search(text) for pattern in patterns):
-        return _overflow(text)
-    if status == 402 or _CREDIT.search(code) or _CREDIT.search(text):
+        return _overflow(said, code)
+    if status == 402 or _CREDIT.search(code) or _CREDIT.search(said):
         return Classification(kind="auth")
     if status in (401, 403) or _AUTH_CODE.search(code):
         return Classification(kind="auth")
-    if status == 429 or _RATE_CODE.search(code) or _RATE_TEXT.search(text):
-        return _rate(text)
-    if _OVERFLOW_CODE.search(code):
-        return _overflow(text)
-    if not text.strip() and status in (400, 413) and (provider in _EMPTY_IS_OVERFLOW or is_near_limit):
+    if status == 429 or _RATE_CODE.search(code) or _RATE_TEXT.search(said):
+        return _rate(said)
+    if says_too_long(plain(code)) and not _OUTPUT.search(code):
+        return _overflow(said, code)
+    if not said.strip() and status in (400, 413) and (provider in _EMPTY_IS_OVERFLOW or is_near_limit):
         return Classification(kind="overflow")
-    if kind := _kind_by_text(text):
-        return _overflow(text) if kind == "overflow" else Classification(kind=kind)
+    if kind := _kind_by_text(said, code):
+        if kind in ("output_setting", "bad_request") and status is not None and status >= 500:
+            return Classification(kind="server")
+        return _overflow(said, code) if kind == "overflow" else Classification(kind=kind)
     if status == 413 or _BYTES.search(code):
         return Classification(kind="overflow_bytes")
     return Classification(kind=_kind_by_status(status, code))
@@ -149,22 +160,34 @@ def is_overflow_finish(raw: str) -> bool:
     return raw.lower() in _OVERFLOW_FINISH
 
 
-def _kind_by_text(text: str) -> ModelErrorKind | None:
-    """The look-alikes first, then the shape of an overflow."""
-    if _PAIRING.search(text):
-        return "pairing"
-    counts_tokens = _TOKENS.search(text) is not None
-    if _MEDIA.search(text) and _MEDIA_FAULT.search(text) and not counts_tokens:
-        return "content"
-    if not counts_tokens and (_BYTES.search(text) or _is_giant_string(text)):
-        return "overflow_bytes"
-    if "string too long" in text.lower():
-        return "bad_request"
-    if _OUTPUT.search(text) and not _INPUT_OF_OUTPUT.search(_without_output_words(text)):
-        return "output_setting"
-    if _INPUT.search(text) and _MEASURE.search(text) and _PASSED.search(text):
+def _looked_at(text: str) -> str:
+    """The parts of a long text that say what happened, without addresses, which say other things."""
+    if len(text) > _BEGINNING_CHARS + _END_CHARS:
+        # Whole words and lines: half a number would be another one.
+        beginning = text[:_BEGINNING_CHARS].rpartition(" ")[0] or text[:_BEGINNING_CHARS]
+        _, _, last_lines = text[-_END_CHARS:].partition("\n")
+        text = f"{beginning}\n{last_lines}"
+    return plain(_URL.sub(" ", text))
+
+
+def _kind_by_text(said: str, code: str) -> ModelErrorKind | None:
+    """The look-alikes first, then the shape of an overflow; numbers that say it outright come before both."""
+    counts = token_counts(said, codes=code)
+    has_tokens = counts_tokens(said)
+    is_about_input = names_input(_OUTPUT.sub(" ", said))
+    is_compared = counts.is_limit_named and counts.requested is not None
+    compares = is_compared and has_tokens and not _TOKENS_OF_MEDIA.search(said)
+    if compares and is_about_input and (counts.limit or 0) >= _FEWEST_TOKENS:
         return "overflow"
-    return None
+    if _PAIRING.search(said):
+        return "pairing"
+    if kind := _kind_of_size(said, has_tokens=has_tokens):
+        return kind
+    if names_field(said):
+        return "bad_request"
+    if _OUTPUT.search(said) and not is_about_input:
+        return "output_setting" if _SETTING_FAULT.search(_OUTPUT.sub(" ", said)) else None
+    return "overflow" if compares or says_too_long(said) else None
 
 
 def _kind_by_status(status: int | None, code: str) -> ModelErrorKind:
@@ -178,52 +201,36 @@ def _kind_by_status(status: int | None, code: str) -> ModelErrorKind:
     return "server" if status is not None or _SERVER_CODE.search(code) else "unknown"
 
 
-def _is_giant_string(text: str) -> bool:
-    """A message's text longer than the provider takes in characters; a short limit is about ids and names."""
-    if not _LONG_STRING.search(text):
-        return False
-    limit = _first_number(_AFTER_MAXIMUM, text)
-    return limit is not None and limit >= 10_000
+def _kind_of_size(said: str, *, has_tokens: bool) -> ModelErrorKind | None:
+    """Something too large that is not counted in tokens: a picture, a body, a text in characters."""
+    if _MEDIA.search(said) and _MEDIA_FAULT.search(said) and (not has_tokens or _TOKENS_OF_MEDIA.search(said)):
+        return "content"
+    if has_tokens:
+        return None
+    if found := _STRING_LENGTH.search(said):
+        is_conversation = _CONVERSATION_FIELD.search(said) or "string too long" not in said.lower()
+        return "overflow_bytes" if is_conversation and _first_number(found) >= _FEWEST_CHARACTERS else "bad_request"
+    if _BYTES.search(said) or (_BYTE_COUNT.search(said) and (states_limit(said) or "limit" in said.lower())):
+        return "overflow_bytes"
+    if (found := _CHARACTER_COUNT.search(said)) and states_limit(said):
+        return "overflow_bytes" if _first_number(found) >= _FEWEST_CHARACTERS else "bad_request"
+    return None
 
 
-def _without_output_words(text: str) -> str:
-    return _OUTPUT.sub(" ", text)
-
-
-def _rate(text: str) -> Classification:
+def _rate(said: str) -> Classification:
     """A limit per minute; a single request above the whole minute's budget is told apart."""
-    limit = _first_number(_RATE_LIMIT, text)
-    requested = _first_number(_RATE_REQUESTED, text)
-    if limit is not None and requested is not None and requested > limit and _PER_MINUTE_TOKENS.search(text):
-        return Classification(kind="request_exceeds_rate_budget", limit=limit, requested=requested)
+    limit, requested = _RATE_LIMIT.search(said), _RATE_REQUESTED.search(said)
+    if limit and requested and _BUDGET_OF_TOKENS.search(said):
+        allowed, asked = _first_number(limit), _first_number(requested)
+        if asked > allowed:
+            return Classification(kind="request_exceeds_rate_budget", limit=allowed, requested=asked)
     return Classification(kind="rate")
 
 
-def _overflow(text: str) -> Classification:
-    """The limit by the words around it, the request as the largest number above the limit."""
-    if total := _SUM.search(text):
-        first, second, limit_text = (_number(group) for group in total.groups())
-        return Classification(kind="overflow", limit=limit_text, requested=first + second)
-    limit: int | None = None
-    for shape in (_RANGE, _COMPARED, _AFTER_MAXIMUM, _BEFORE_MAXIMUM):
-        limit = _first_number(shape, text)
-        if limit is not None:
-            break
-    if limit is None:
-        return Classification(kind="overflow")
-    above = [
-        number for found in _ANY_NUMBER.finditer(text) if limit < (number := _number(found.group(1))) <= _LARGEST_LIMIT
-    ]
-    return Classification(kind="overflow", limit=limit, requested=max(above, default=None))
+def _overflow(said: str, code: str) -> Classification:
+    counts = token_counts(said, codes=code)
+    return Classification(kind="overflow", limit=counts.limit, requested=counts.requested)
 
 
-def _first_number(shape: re.Pattern[str], text: str) -> int | None:
-    found = shape.search(text)
-    if found is None:
-        return None
-    number = _number(found.group(1))
-    return number if 0 < number <= _LARGEST_LIMIT else None
-
-
-def _number(digits: str) -> int:
-    return int(digits.replace(",", "").replace("_", ""))
+def _first_number(found: re.Match[str]) -> int:
+    return next((int(number) for group in found.groups() if group and (number := re.sub(r"\D", "", group))), 0)

@@ -18,6 +18,15 @@ def encode(payload: Mapping[str, Any]) -> bytes:
     return encode_value(payload)
 
 
+def readable(payload: dict[str, Any]) -> dict[str, Any]:
+    """`payload` as it reads when it was sent, for a library that writes the bytes itself; itself where that is so."""
+    try:
+        orjson.dumps(payload)
+    except TypeError:
+        return dict(orjson.loads(encode(payload)))
+    return payload
+
+
 def encode_text(value: Any) -> str:
     """Any JSON value as text, the way `encode` writes it."""
     return encode_value(value).decode()

@@ -6,7 +6,9 @@ script. Both refuse what a provider refuses, and a script that does not match wh
 
 from agent_session.testing.collect import Collected, collect
 from agent_session.testing.fake_provider import FakeProvider
+from agent_session.testing.messages_rules import messages_fault
 from agent_session.testing.recording import RecordedRequest, count_tokens, pairing_fault, pairs_ok
+from agent_session.testing.request_rules import chat_fault, context_faults
 from agent_session.testing.script import (
     Always,
     Answer,
@@ -43,12 +45,15 @@ __all__ = [
     "always",
     "call",
     "calls",
+    "chat_fault",
     "collect",
+    "context_faults",
     "count_tokens",
     "cut",
     "fail",
     "hang",
     "hold",
+    "messages_fault",
     "pairing_fault",
     "pairs_ok",
     "reply",

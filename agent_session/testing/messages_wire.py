@@ -11,13 +11,12 @@ from typing import Any, Final
 
 from agent_session.llm.client import TextDelta, ThinkingDelta
 from agent_session.llm.payload import encode, encode_text, encode_value
-from agent_session.testing.recording import RecordedRequest, pairing_fault
+from agent_session.testing.messages_rules import blocks_of, messages_fault
+from agent_session.testing.recording import RecordedRequest
 from agent_session.testing.script import Answer, Delta, Refusal
 from session_store.messages import Usage
 
 PATH = "/messages"
-
-_MIN_BUDGET = 1_024
 
 # A script says why an answer ends in the words of chat completions; other words go out as they are.
 _STOP_REASONS: Final = {
@@ -105,7 +104,7 @@ def as_chat(payload: Mapping[str, Any]) -> dict[str, Any]:
     """The same request in the form of chat completions, for those who read requests whatever their format."""
     messages: list[dict[str, Any]] = []
     if system := payload.get("system"):
-        messages.append({"role": "system", "content": _joined(_blocks(system))})
+        messages.append({"role": "system", "content": _joined(blocks_of(system))})
     for message in payload.get("messages", ()):
         messages.extend(_chat_messages(message))
     chat: dict[str, Any] = {"model": payload.get("model"), "messages": messages}
@@ -158,43 +157,13 @@ def _counts(usage: Usage) -> dict[str, int]:
 
 
 def _fault(request: RecordedRequest) -> str | None:
-    """What is wrong with the form of a request, in about the words of the service."""
-    payload = request.payload
-    max_tokens = payload.get("max_tokens")
     if "anthropic-version" not in request.headers:
         return "anthropic-version: header is required"
-    if not isinstance(max_tokens, int) or max_tokens < 1:
-        return "max_tokens: Field required"
-    thinking = payload.get("thinking") or {}
-    if thinking.get("type") == "enabled" and not _MIN_BUDGET <= thinking.get("budget_tokens", 0) < max_tokens:
-        return "thinking.budget_tokens: must be at least 1024 and less than max_tokens"
-    messages: Sequence[Mapping[str, Any]] = payload["messages"]
-    if messages and messages[0].get("role") != "user":
-        return "messages: first message must use the user role"
-    for position, message in enumerate(messages):
-        for block in _blocks(message.get("content")):
-            if (fault := _block_fault(block)) is not None:
-                return f"messages.{position}.content: {fault}"
-    return pairing_fault(request.messages)
-
-
-def _block_fault(block: Mapping[str, Any]) -> str | None:
-    match block.get("type"):
-        case "text" if not block.get("text", "").strip():
-            return "text content blocks must contain non-whitespace text"
-        case "thinking" if block.get("signature") != signature_of(block.get("thinking", "")):
-            return "Invalid `signature` in `thinking` block"
-        case "tool_result":
-            inside = _blocks(block.get("content"))
-            if block.get("is_error") and any(part.get("type") != "text" for part in inside):
-                return "tool_result: all content must be type `text` if `is_error` is true"
-            return next((fault for part in inside if (fault := _block_fault(part)) is not None), None)
-        case _:
-            return None
+    return messages_fault(request.payload, is_signed=lambda thought, signature: signature == signature_of(thought))
 
 
 def _chat_messages(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    blocks = _blocks(message.get("content"))
+    blocks = blocks_of(message.get("content"))
     if message.get("role") == "assistant":
         converted: dict[str, Any] = {"role": "assistant", "content": _joined(blocks)}
         calls = [
@@ -211,7 +180,7 @@ def _chat_messages(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     parts: list[dict[str, Any]] = []
     for block in blocks:
         if block.get("type") == "tool_result":
-            inside = _blocks(block.get("content"))
+            inside = blocks_of(block.get("content"))
             yield {"role": "tool", "tool_call_id": block.get("tool_use_id"), "content": _joined(inside)}
             parts.extend({"type": "image_url"} for part in inside if part.get("type") == "image")
         elif block.get("type") == "image":
@@ -220,12 +189,6 @@ def _chat_messages(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             parts.append({"type": "text", "text": block.get("text", "")})
     if parts:
         yield {"role": "user", "content": parts}
-
-
-def _blocks(content: Any) -> list[Mapping[str, Any]]:
-    if isinstance(content, str):
-        return [{"type": "text", "text": content}]
-    return [block for block in content or () if isinstance(block, dict)]
 
 
 def _joined(blocks: Sequence[Mapping[str, Any]]) -> str:

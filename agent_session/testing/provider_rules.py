@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from agent_session.compaction.prompts import SUMMARY_SYSTEM_PROMPT
 from agent_session.llm.payload import encode, encode_value
-from agent_session.testing.recording import RecordedRequest, pairing_fault
+from agent_session.testing.recording import RecordedRequest
+from agent_session.testing.request_rules import chat_fault
 from agent_session.testing.script import Refusal
 
 OVERFLOW_CODE = "context_length_exceeded"
@@ -15,7 +16,7 @@ def refusal_of(request: RecordedRequest, context_window: int | None) -> Refusal 
 
     A request is too large when its messages and tools, at four characters a token, exceed `context_window`.
     """
-    if (fault := pairing_fault(request.messages)) is not None:
+    if (fault := chat_fault(request.payload)) is not None:
         return Refusal(status=400, text=fault, code="invalid_value")
     if context_window is not None and (tokens := request.tokens) > context_window:
         text = (

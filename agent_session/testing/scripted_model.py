@@ -133,7 +133,12 @@ class ScriptedModel:
             raise silence_error(request.model.id, request.silence_seconds)
         recorded.is_answered = True
         if answer.ending == "error":
-            raise error_from(read_refusal(200, encode_text(answer.error)), model_id=request.model.id, now=time.time())
+            raise error_from(
+                read_refusal(200, encode_text(answer.error)),
+                model_id=request.model.id,
+                now=time.time(),
+                patterns=request.overflow_patterns,
+            )
         if answer.ending != "finish":
             raise stream_cut_error(request.model.id)
         if (usage := answer.reported(recorded.payload)) is not None:
@@ -147,4 +152,5 @@ class ScriptedModel:
             model_id=request.model.id,
             now=time.time(),
             headers={key.lower(): value for key, value in refusal.headers.items()},
+            patterns=request.overflow_patterns,
         )

@@ -13,8 +13,9 @@ import anyio.to_thread
 from pydantic import BaseModel, ConfigDict, Field
 
 from agent_session.errors import ToolError
+from agent_session.image_format import image_type
 from agent_session.tools.files import opened
-from agent_session.tools.images import MAX_IMAGE_BYTES, image_content, image_type
+from agent_session.tools.images import MAX_IMAGE_BYTES, image_content
 from agent_session.tools.output import MAX_BYTES, MAX_LINES, cut
 from agent_session.tools.paths import existing, resolve
 from agent_session.tools.types import Tool, ToolContext, ToolResult

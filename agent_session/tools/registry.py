@@ -45,17 +45,20 @@ class ToolRegistry:
             self.add(tool)
 
     @classmethod
-    def resolve(cls, tools: Sequence[ToolSpecifier] | None = None) -> ToolRegistry:
+    def resolve(cls, tools: Sequence[ToolSpecifier] | None = None, *, always: Sequence[Tool] = ()) -> ToolRegistry:
         """The registry for what a program gave as `tools=`; None is the coding tools.
+
+        Where there are tools at all, those of `always` follow them, unless they were given themselves, by name or by
+        a tool of that name. An empty sequence is no tools: some models take none.
 
         Raises:
             SettingsError: an unknown name (the text lists the known ones), a name twice, or what `add` refuses.
         """
-        if tools is None:
-            return cls(coding_tools())
         if isinstance(tools, str):
             raise SettingsError("tools", f"must be a sequence, for example [{tools!r}], not the string {tools!r}")
-        return cls(tuple(_specified(tools)))
+        specified = coding_tools() if tools is None else tuple(_specified(tools, always))
+        given = {tool.name for tool in specified}
+        return cls((*specified, *(tool for tool in always if specified and tool.name not in given)))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -111,13 +114,14 @@ class ToolRegistry:
         return len(self._tools)
 
 
-def _specified(tools: Sequence[ToolSpecifier]) -> Iterator[Tool]:
-    built_in = {tool.name: tool for tool in coding_tools()}
+def _specified(tools: Sequence[ToolSpecifier], always: Sequence[Tool] = ()) -> Iterator[Tool]:
+    by_default = coding_tools()
+    built_in = {tool.name: tool for tool in (*by_default, *always)}
     for item in tools:
         if isinstance(item, Tool):
             yield item
         elif item == DEFAULT:
-            yield from built_in.values()
+            yield from by_default
         elif isinstance(item, str):
             if item not in built_in:
                 raise SettingsError("tools", _unknown(item, (DEFAULT, *built_in)))

@@ -19,7 +19,19 @@ async def test_help_lists_every_command(tmp_path: Path) -> None:
     async with FakeProvider([]) as provider, typing(provider, tmp_path) as person:
         await person.say("/help")
         await person.shows("/quit")
-        for name in ("/compact", "/session", "/model", "/tree", "/fork", "/new", "/resume", "/later", "/help"):
+        for name in (
+            "/compact",
+            "/preview",
+            "/undo",
+            "/session",
+            "/model",
+            "/tree",
+            "/fork",
+            "/new",
+            "/resume",
+            "/later",
+            "/help",
+        ):
             assert re.search(rf"^{name} ", person.text, re.MULTILINE)
 
 

@@ -239,6 +239,62 @@ async def test_ctrl_c_aborts_a_compaction_inside_a_run_alone_and_the_run_goes_on
         await leave(person)
 
 
+async def test_a_compaction_is_previewed_made_and_taken_back_in_a_line_each(tmp_path: Path) -> None:
+    # Mutation: let `/preview` compact, or `/undo` say nothing.
+    script = [reply(LONG), reply(LONG)]
+    async with (
+        FakeProvider(script, summaries=[always(reply(SUMMARY))]) as provider,
+        typing(provider, tmp_path) as person,
+    ):
+        await person.say("/undo")
+        await person.shows("undo       there is no compaction on this branch")
+        await ask(person, "How does it work?", "adds them up")
+        await ask(person, "And then?", "And then?")
+        await person.until(lambda: person.text.count("context ") == 2, "a second answer")
+        await person.say("/preview Keep the units")
+        await person.shows("compaction preview (manual, model): ")
+        await person.until(
+            lambda: re.search(r"-> about [\d,]+ tokens, \d+ entries to summarise, \d calls?", person.text) is not None,
+            "what would be cut",
+        )
+        assert len(provider.requests) == 2
+        await person.say("/compact")
+        await person.shows("compaction applied (manual, model): ")
+        await person.shows("ready")
+        await person.say("/undo")
+        await person.until(
+            lambda: (
+                re.search(r"undo       [\d,]+ -> [\d,]+ tokens; the newest compaction is taken back", person.text)
+                is not None
+            ),
+            "the undo",
+        )
+        await person.say("/tree")
+        await person.shows("(undo: ")
+        await leave(person)
+    with only_session(tmp_path) as manager:
+        newest = manager.get_latest_compaction_entry()
+        assert newest is not None
+        assert newest.is_undo
+        shown = " ".join(str(getattr(message, "text", message)) for message in manager.build_messages())
+        assert "How does it work?" in shown
+        listed = await run("sessions", "show", manager.session_id, env=environment(provider), cwd=tmp_path)
+    assert re.search(r"^undo  ", listed.stdout.decode(), re.MULTILINE)
+
+
+async def test_an_undo_waits_for_nobody_and_says_so(tmp_path: Path) -> None:
+    # Mutation: let `/undo` abort what runs.
+    held = hold(reply("First."))
+    async with FakeProvider([held]) as provider, typing(provider, tmp_path) as person:
+        await person.say("Begin.")
+        await provider.arrived(1)
+        await person.say("/undo")
+        await person.shows("Ctrl-C aborts it")
+        held.release()
+        await person.shows("First.")
+        await person.shows("ready")
+
+
 async def test_nothing_to_compact_is_said_and_is_no_error(tmp_path: Path) -> None:
     # Mutation: print nothing for a skipped compaction; no event tells of it.
     async with FakeProvider([]) as provider, typing(provider, tmp_path) as person:

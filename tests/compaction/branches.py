@@ -125,7 +125,12 @@ def budget(keep: int, *, limit: int = 1_000_000) -> Budget:
 
 def prepared(branch: Branch, keep: int, **options: Any) -> CompactionPreparation | Skip:
     return prepare_compaction(
-        branch.projection, budget=budget(keep), tokens_before=1_000, ledger=TokenLedger(), **options
+        branch.projection,
+        budget=budget(keep),
+        tokens_before=1_000,
+        ledger=TokenLedger(),
+        locate=lambda entry_id, text: f"a side file for {entry_id}",
+        **options,
     )
 
 

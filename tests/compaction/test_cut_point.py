@@ -131,18 +131,6 @@ def test_the_recorded_result_of_a_failed_answer_is_not_parted_from_it():
             assert not order.index(failed) < order.index(plan.first_kept_entry_id) <= order.index(result)
 
 
-# Mutation: `_earliest_running` returns the last unit.
-def test_a_call_that_still_runs_is_never_cut_away():
-    branch = spans(2)
-    branch.user("u3")
-    branch.answer("", "waiting")
-    for number in range(10):
-        branch.user(words(f"later{number}", 100))
-    plan = plan_for(branch, 100, running_calls=frozenset({"waiting"}))
-    assert names(texts(plan.dropped)) == ["u1", "a1", "u2", "a2"]
-    assert plan.first_kept_entry_id == branch.path[4].id
-
-
 # Mutation: treat every unanswered call as open.
 def test_an_old_call_that_nobody_answered_does_not_stop_a_compaction():
     branch = Branch()

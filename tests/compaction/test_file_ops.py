@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -94,6 +95,25 @@ def test_a_very_long_list_shows_its_latest_and_says_so():
     assert "file799.py" not in text
     assert "(800 earlier ones not listed)" in text
     assert without_file_lists(text) == "s"
+
+
+# Mutations: give the files that were read the room first; count no line end; leave the oldest in.
+@pytest.mark.parametrize("most", [1, 20, 60, 500, 2_000, 100_000])
+def test_lists_are_within_their_room_the_latest_of_what_was_modified_first(most):
+    ops = FileOps(
+        read=tuple(f"read/file{number}.py" for number in range(90)),
+        modified=tuple(f"modified/datei_ä{number}.py" for number in range(90)),
+    )
+    text = with_file_lists("", ops, most)
+    assert estimate_text_tokens(text) <= most
+    assert ("ä89.py" in text) == (most >= 60)
+    assert ("ä0.py" in text) == ("read/file0.py" in text) == (most >= 2_000)
+    assert text.count("modified/") == 90 or text.count("modified/") >= 4 * text.count("read/")
+    assert with_file_lists(text, ops, most) == text
+    assert with_file_lists("", ops, 100_000) == with_file_lists("", ops)
+    if most == 500:
+        listed = text.count("modified/")
+        assert f"<modified-files>\n({90 - listed} earlier ones not listed)\nmodified/datei_ä{90 - listed}.py\n" in text
 
 
 # Mutation: write a path as it is.

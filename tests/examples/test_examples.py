@@ -15,6 +15,7 @@ MOST_LINES = 40
 
 # What its output must say, in this order.
 SHOWN = {
+    "digest": ["applied (manual, digest): ", "- Make it a semicolon.", "(exit code 1): 400", "separator.txt\n</mod"],
     "repl_session": ["<AssistantMessage stop", "compacts above", "applied (manual, model): ", "<SyncSession "],
     "resume": ["goes on with scripted/model", "What is the flag called?", "Then --strict it is.", "4 messages"],
     "run_events": ["[bash {'command': 'echo hello'}]", "[took", "It says hello.", "<AssistantMessage stop"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -65,6 +66,7 @@ class FakeSession:
         self.asked: list[tuple[Any, ...]] = []
         self.entries: dict[str, Any] = {}
         self.tools: dict[str, Tool] = {}
+        self.overflow_patterns: list[re.Pattern[str]] = []
         self.events: list[Event] = []
         self.crashes: list[tuple[str, BaseException]] = []
         self.grace_until: float | None = None
@@ -108,6 +110,10 @@ class FakeSession:
     def register_tool(self, tool: Tool, owner: str) -> Callable[[], None]:
         self.tools[tool.name] = tool
         return lambda: self.tools.__delitem__(tool.name)
+
+    def register_overflow_pattern(self, pattern: re.Pattern[str]) -> Callable[[], None]:
+        self.overflow_patterns.append(pattern)
+        return lambda: self.overflow_patterns.remove(pattern)
 
     def report(self, event: Event) -> None:
         self.events.append(event)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import textwrap
@@ -375,3 +376,29 @@ async def test_when_the_session_ends_every_context_says_so():
                 _ = context.messages
         with pytest.raises(ExtensionError, match="the session was replaced"):
             session.extensions.on("input", lambda event: None)
+
+
+async def test_patterns_for_overflows_are_found_whatever_the_case_and_go_with_their_extension():
+    def setup(api: ExtensionAPI) -> None:
+        api.overflow_pattern("zu gross")
+        api.overflow_pattern(re.compile("exactly so"))
+
+    async with open_session() as session:
+        extension = await session.extensions.load(setup)
+        first, second = session.overflow_patterns
+        # Mutation: compile without `re.IGNORECASE`, or compile a compiled one again with it.
+        assert first.search("Anfrage ZU GROSS")
+        assert second.search("exactly so")
+        assert not second.search("EXACTLY SO")
+        # Mutation: leave the withdrawal out.
+        await extension.unload()
+        assert session.overflow_patterns == []
+
+
+@pytest.mark.parametrize("pattern", ["(", ".*", "", None, 3, b"bytes", re.compile(b"bytes")])
+async def test_what_is_no_pattern_for_text_is_refused_with_its_extension(pattern: Any):
+    async with open_session() as session:
+        # Mutation: keep what was given and compile it when it is first used.
+        with pytest.raises(ExtensionLoadError, match="overflow_pattern"):
+            await session.extensions.load(lambda api: api.overflow_pattern(pattern))
+        assert session.overflow_patterns == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import traceback
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -20,6 +21,7 @@ from agent_session.errors import (
     RateLimitError,
 )
 from agent_session.llm.client import Finish, StreamEvent, TextDelta, ThinkingDelta, ToolCallDelta, UsageReport
+from agent_session.llm.handover import hand_over
 from agent_session.llm.payload import encode
 from agent_session.testing import FakeProvider, Step, calls, cut, fail, hang, reply, stop, stream_error
 from session_store.messages import (
@@ -167,7 +169,7 @@ async def test_a_conversation_goes_back_in_the_order_the_provider_wants(speaker:
     assert set(roles[4:]) == {"user"}
 
 
-# Mutation: send the calls of other providers with the ids they came with.
+# Mutation: in `hand_over` send the calls of other providers with the ids they came with.
 async def test_another_providers_conversation_goes_through(speaker: Speaker) -> None:
     answer = AssistantMessage(
         content=(
@@ -180,9 +182,18 @@ async def test_another_providers_conversation_goes_through(speaker: Speaker) -> 
         model="other",
     )
     async with connected(speaker, reply("done")) as (provider, client):
-        messages = conversation(speaker, answer)
+        messages = hand_over(conversation(speaker, answer), model=speaker.model, api=client.api)
         assert (await asked(client, speaker.request(messages=messages, tools=TOOLS))).text == "done"
     assert b"another provider's signature" not in provider.requests[0].raw
+
+
+async def test_half_a_surrogate_pair_leaves_as_the_replacement_character(speaker: Speaker) -> None:
+    # Mutation: in `litellm_payload` leave `readable` out; in `encode_value` let surrogates pass.
+    async with connected(speaker, reply("done")) as (provider, client):
+        request = speaker.request("half \ud83d of it", system_prompt="System \udc00.")
+        assert (await asked(client, request)).text == "done"
+    assert "half \ufffd of it" in provider.requests[0].text
+    assert "System \ufffd." in provider.requests[0].text
 
 
 async def test_equal_requests_are_equal_bytes(speaker: Speaker) -> None:
@@ -207,6 +218,8 @@ OVERFLOWS: dict[str, Step] = {
     ),
     "as a 500": fail(500, TOO_LONG),
     "as plain text": fail(400, body=TOO_LONG),
+    "as a page": fail(502, body=f"<html><body><h1>Bad Gateway</h1><p>{TOO_LONG}</p></body></html>"),
+    "in other words": fail(400, "Sorry: 213,462 tokens is more than this model can digest (200,000)."),
     "inside the stream": stream_error({"type": "error", "error": {"type": "api_error", "message": TOO_LONG}}),
     "late in the stream": stream_error({"type": "error", "error": {"message": TOO_LONG}}, text="so far"),
 }
@@ -219,6 +232,23 @@ async def test_an_overflow_is_known_in_each_of_its_disguises(speaker: Speaker, d
         error = await refused(client, speaker.request())
     assert isinstance(error, ContextOverflowError)
     assert (error.limit, error.requested) == (200_000, 213_462)
+
+
+# Mutation: in one of the clients, classify with its own patterns only.
+@pytest.mark.parametrize(
+    "step",
+    [
+        fail(400, "das war zu viel"),
+        fail(500, "das war zu viel"),
+        stream_error({"type": "error", "error": {"type": "api_error", "message": "das war zu viel"}}),
+    ],
+    ids=["400", "500", "stream"],
+)
+async def test_what_the_request_knows_of_overflows_is_taken_for_one(speaker: Speaker, step: Step) -> None:
+    async with connected(speaker, step, step) as (_, client):
+        assert (await refused(client, speaker.request())).kind != "overflow"
+        error = await refused(client, speaker.request(overflow_patterns=(re.compile("zu viel"),)))
+    assert error.kind == "overflow"
 
 
 @pytest.mark.parametrize(
@@ -345,6 +375,7 @@ async def test_nobody_at_the_address_is_a_network_error(speaker: Speaker) -> Non
     error = await refused(client, speaker.request())
     await client.aclose()
     assert error.kind == "network"
+    assert address in str(error) or "litellm" in speaker.name  # which does not say where it asked
 
 
 def all_that_is_said(error: BaseException) -> str:

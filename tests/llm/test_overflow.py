@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ from agent_session.errors import ContextOverflowError, ModelError, RateLimitErro
 from agent_session.llm.failures import error_from, read_refusal
 from agent_session.llm.overflow import classify, is_overflow_finish
 
-ROWS: list[dict[str, Any]] = json.loads((Path(__file__).parent / "overflow_signals.json").read_text())
+HERE = Path(__file__).parent
+ROWS: list[dict[str, Any]] = json.loads((HERE / "overflow_signals.json").read_text(encoding="utf-8"))
 FAMILY = {"request_exceeds_rate_budget": "rate", "auth": "bad_request"}
 
 
@@ -45,6 +47,201 @@ def test_every_known_way_to_say_too_long_is_understood_and_its_look_alikes_are_n
 def test_every_known_finish_reason_for_a_full_window_is_understood(row: dict[str, Any]) -> None:
     assert row["cls"] == "overflow"
     assert is_overflow_finish(row["finish_reason"])
+
+
+# What providers and gateways say, and might: many wordings of each sort, in several languages and kinds of body.
+REFUSALS: list[dict[str, Any]] = json.loads((HERE / "refusals.json").read_text(encoding="utf-8"))
+
+
+def in_words(row: dict[str, Any]) -> str:
+    return str(row.get("body") or row["says"])[:60]
+
+
+def error_in(row: dict[str, Any]) -> ModelError:
+    body = row.get("body") or json.dumps({"error": {"message": row["says"], "code": row.get("code")}})
+    return error_from(read_refusal(row["status"], body), model_id="any/model", now=0)
+
+
+# Mutation: drop a word from one of the vocabularies, or a line from one of the patterns.
+@pytest.mark.parametrize("row", [row for row in REFUSALS if row["kind"] == "overflow"], ids=in_words)
+def test_any_wording_for_too_long_is_an_overflow_and_its_numbers_are_the_right_ones(row: dict[str, Any]) -> None:
+    error = error_in(row)
+    assert error.kind == "overflow"
+    assert error.limit == row["limit"]
+    assert row.get("requested") in (None, error.requested)
+
+
+# Mutation: let a quantity, a limit or "too long" alone make an overflow.
+@pytest.mark.parametrize("row", [row for row in REFUSALS if row["kind"] != "overflow"], ids=in_words)
+def test_what_only_sounds_like_too_long_is_what_it_is(row: dict[str, Any]) -> None:
+    error = error_in(row)
+    assert error.kind == row["kind"]
+    assert (error.limit, error.requested) == (row.get("limit"), row.get("requested"))
+
+
+# Mutation: leave the JSON in strings as it is, or decode strictly.
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"prompt is too long: 9000 tokens > 8192 maximum",
+        b"\xff\xfe prompt is too long: 9000 tokens > 8192 maximum \xc3",
+        "prompt is too long: 9000\u00a0tokens > 8\u202f192 maximum".encode(),
+        b"<!doctype html><title>400</title><p>prompt is too long:</p><b>9000</b> tokens &gt; 8192",
+        json.dumps([{"error": json.dumps({"a": json.dumps({"msg": "prompt tokens 9000 > 8192"})})}]).encode(),
+        json.dumps({"error": {"code": "context_length_exceeded", "n_prompt_tokens": 9000, "n_ctx": 8192}}).encode(),
+    ],
+    ids=["text", "broken", "spaces", "html", "nested", "numbers"],
+)
+def test_the_bytes_of_a_body_may_be_anything(body: bytes) -> None:
+    error = error_from(read_refusal(400, body), model_id="any/model", now=0)
+    assert (error.kind, error.limit, error.requested) == ("overflow", 8_192, 9_000)
+
+
+# Mutation: leave `_ECHO_KEYS` empty.
+def test_a_request_that_is_repeated_in_the_refusal_is_not_what_the_provider_says() -> None:
+    said = {"msg": "Field required", "input": [{"role": "user", "content": "why is my prompt too long: 9 tokens > 5?"}]}
+    assert error_from(read_refusal(422, json.dumps({"detail": [said]})), model_id="a/b", now=0).kind == "bad_request"
+
+
+# Mutation: in `token_counts` take any number behind "limit", also a code; or the excess for the amount.
+@pytest.mark.parametrize(
+    ("says", "limit", "requested"),
+    [
+        ("context window exceeds limit (2013)", None, None),
+        ("Error code: 400 - prompt tokens 9000 exceed 8192", 8_192, 9_000),
+        ("the prompt is 305 tokens over the limit", None, None),
+        ("the prompt exceeds the limit of 8192 tokens by 305 tokens", 8_192, None),
+        ("input too long: 9.000 Tokens, maximal 8.192", 8_192, 9_000),
+        ("input too long: 1'048'577 tokens, at most 1'048'576", 1_048_576, 1_048_577),
+        ("input too long: 129k tokens of 128K", 128_000, 129_000),
+        ("input too long: 1.5M tokens, the model takes 1M", 1_000_000, 1_500_000),
+        ("prompt (3000 tokens) plus output (2000 tokens) is more than the 4096 tokens of context", 4_096, 5_000),
+        ("prompt too long: the limit E20015 applies", None, None),
+        ("prompt too long (request 88123, shard 4511)", None, None),
+        ("prompt too long, version 2.131.072 of 2025-08-06 12:30", None, None),
+        (f"prompt of {'9' * 400} tokens is too long, at most 8192", 8_192, None),
+    ],
+)
+def test_numbers_are_taken_for_what_they_are(says: str, limit: int | None, requested: int | None) -> None:
+    error = refused(400, says)
+    assert (error.kind, error.limit, error.requested) == ("overflow", limit, requested)
+
+
+# Mutation: leave the codes out of `token_counts`.
+def test_a_number_that_is_a_code_counts_nothing() -> None:
+    says = "exceeds limit [20015] for prompts of 9000 tokens"
+    assert refused(400, says, code="20015").limit != 20_015
+
+
+# Mutation: drop the word from `_ROLES_OF_WORDS`.
+@pytest.mark.parametrize(
+    "words",
+    [
+        *("maximum 8192", "max_size: 8192", "limited to 8192", "a ceiling of 8192", "cap: 8192", "a capacity of 8192"),
+        *("at most 8192", "up to 8192", "just 8192", "all 8192", "> 8192", "<= 8192", "≤ 8192", "longer than 8192"),
+        *("exceeds 8192", "surpasses 8192", "beyond 8192", "above 8192", "over 8192", "past 8192", "within 8192"),
+        *("into 8192", "below 8192", "under 8192", "allowed are 8192", "permits 8192", "supports 8192", "accepts 8192"),
+        *("takes 8192", "handles 8192", "reads 8192", "serves 8192", "available: 8192", "a budget of 8192"),
+        *("máximo 8192", "massimo 8192", "límite de 8192", "лимит 8192", "максимум 8192", "höchstens 8192"),
+        *("zulässig sind 8192", "verarbeitet 8192", "nur 8192", "überschreitet 8192", "dépasse 8192", "supera 8192"),
+        *("最大 8192", "最多 8192", "上限 8192", "限制 8192", "超过 8192", "超出 8192", "支持 8192", "최대 8192"),
+        *("erlaubt sind 8192", "excede 8192", "contexte 8192", "Kontext: 8192", "contesto 8192", "8192 を超え"),
+        *("n_ctx 8192", "a window of 8192", "context 8192", "8192 slots", "8192 available", "8192 allowed"),
+    ],
+)
+def test_the_word_beside_a_number_makes_a_limit_of_it(words: str) -> None:
+    error = refused(400, f"your prompt is too long. {words}")
+    assert (error.kind, error.limit) == ("overflow", 8_192)
+
+
+# Mutation: drop the unit, or the word before the number, from its pattern.
+@pytest.mark.parametrize(
+    "words",
+    [
+        *("at most 300 messages", "at most 300 requests", "at most 300 times", "at most 300 retries", "max 300 tools"),
+        *("max 300 files", "max 300 inputs", "max 300 images", "max 300 pages", "max 300 characters", "max 300 kB"),
+        *("max 300 s", "max 300 ms", "max 300 seconds", "max 300 minutes", "within 300 hours", "above 300 %"),
+        *("limit code 300", "limit, status 400", "limit, HTTP 413", "limit, line 300", "limit, version 300"),
+        *(
+            "limit, request id 300",
+            "limit, error 400",
+            "limit <400>",
+            "exceeded by 300",
+            "limit 2026-12-01",
+            "max $300",
+        ),
+        *("minimum 300", "at least 300", "max_tokens 300", "completion of 300", "you sent 300", "got 300", "used 300"),
+    ],
+)
+def test_a_number_of_something_else_is_no_limit(words: str) -> None:
+    error = refused(400, f"your prompt has too many tokens. {words}")
+    assert (error.kind, error.limit) == ("overflow", None)
+
+
+# Mutation: drop the word from its role in `_ROLES_OF_WORDS` or `_ROLE_IN_RUN`: the maximum before it would count.
+@pytest.mark.parametrize(
+    "words",
+    [
+        *("it has 9000", "you had 9000", "we got 9000", "you use 9000", "it uses 9000", "you used 9000", "using 9000"),
+        *("it contains 9000", "you request 9000", "requested: 9000", "it resulted in 9000", "we received 9000"),
+        *("you supplied 9000", "you sent 9000", "you send 9000", "given: 9000", "provided: 9000", "actual: 9000"),
+        *("current: 9000", "we counted 9000", "it needs 9000", "needed: 9000", "it came as 9000", "it totals 9000"),
+        *(
+            "it weighs 9000",
+            "at least 9000",
+            "found 9000",
+            "it was 9000",
+            "they were 9000",
+            "9000 long",
+            "it adds up to 9000",
+        ),
+        *("er umfasst 9000", "er enthält 9000", "er hat 9000", "il contient 9000", "请求 9000", "共 9000", "输入 9000"),
+        *("the output of 9000", "a completion of 9000", "generated: 9000", "num_predict 9000", "a response of 9000"),
+    ],
+)
+def test_what_was_sent_is_never_taken_for_the_limit(words: str) -> None:
+    error = refused(400, f"your prompt exceeds the maximum number of tokens: {words}")
+    assert (error.kind, error.limit) == ("overflow", None)
+
+
+# Mutation: drop the sign or word from `_PLUS` or `_IS_MORE`.
+@pytest.mark.parametrize(
+    "more", [">", "exceeds", "is greater than", "is more than", "is above", "is over", "must be <="]
+)
+@pytest.mark.parametrize("plus", ["+", "plus"])
+def test_what_is_asked_for_in_parts_is_added_up(plus: str, more: str) -> None:
+    error = refused(400, f"prompt tokens: 7000 {plus} 2000 {more} 8192")
+    assert (error.kind, error.limit, error.requested) == ("overflow", 8_192, 9_000)
+
+
+# Mutation: read the whole of a text; look for a number's words without an end.
+@pytest.mark.parametrize(
+    "piece", ["1 ", "1,234 ", "prompt tokens 9 > ", "tool_use ", "too long the max ", "[1, ", "超"]
+)
+def test_a_long_text_costs_no_more_than_a_moment(piece: str) -> None:
+    begun = time.process_time()
+    error_from(read_refusal(400, piece * (65_536 // len(piece))), model_id="any/model", now=0)
+    assert time.process_time() - begun < 2
+
+
+# Mutation: read the whole of it.
+def test_what_stands_in_the_middle_of_a_long_text_may_be_the_request_and_is_not_read() -> None:
+    around = "and so on " * 400
+    error = error_from(
+        read_refusal(400, f"no such tool {around} prompt of 9000 tokens is longer than 8192 tokens {around}"),
+        model_id="a/b",
+        now=0,
+    )
+    assert error.kind == "bad_request"
+
+
+# Mutation: look at the beginning only.
+def test_what_stands_at_the_end_of_a_traceback_is_read() -> None:
+    trace = "frame 12 at offset 4711\n" * 400
+    error = error_from(
+        read_refusal(500, f"{trace}ValueError: prompt of 9000 tokens is longer than 8192 tokens"), model_id="a/b", now=0
+    )
+    assert (error.kind, error.limit) == ("overflow", 8_192)
 
 
 # Mutation: require a limit of at least some thousands.

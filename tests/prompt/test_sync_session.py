@@ -73,7 +73,7 @@ def parameters(function: Any) -> list[tuple[str, Any, Any, Any]]:
 
 
 def public(kind: type) -> dict[str, Any]:
-    return {name: member for name, member in vars(kind).items() if not name.startswith("_")}
+    return {name: getattr(kind, name) for name in dir(kind) if not name.startswith("_")}
 
 
 def test_it_has_every_verb_of_a_session_with_the_same_parameters() -> None:

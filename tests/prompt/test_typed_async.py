@@ -59,6 +59,12 @@ compacts above
 ... )
 >>> outcome
 applied (manual, model)
+>>> len(list(session.dropped())) > 2, session.search('What ends')[0].where
+(True, 'summarised')
+>>> await session.undo_compaction()
+applied (manual):
+>>> await session.compact(dry_run=True)
+preview (manual,
 >>> session.abort_compaction(), await session.abort()
 (False, [])
 >>> handle = await session.load(lambda api: None); await handle.unload(); handle
@@ -101,7 +107,7 @@ async def ready(typed: Prompt) -> None:
 def test_the_list_has_every_verb() -> None:
     # Mutation: leave a verb out of the list, or add one to AgentSession.
     named = set(re.findall(r"session\.(\w+)", EVERY_VERB))
-    assert {name for name in vars(AgentSession) if not name.startswith("_")} | {"on"} <= named
+    assert {name for name in dir(AgentSession) if not name.startswith("_")} | {"on"} <= named
 
 
 @KINDS

@@ -157,8 +157,8 @@ async def test_a_tool_that_is_not_offered_is_not_there(tmp_path: Path) -> None:
         await stage.session.prompt("go")
         assert ran == []
         offered = [definition["function"]["name"] for definition in stage.chat_requests[0].payload["tools"]]
-        assert offered == ["other"]
-        assert "available: other" in results(stage.session.messages)[0].text
+        assert offered == ["other", "search_history"]
+        assert "available: other, search_history" in results(stage.session.messages)[0].text
 
 
 async def test_a_log_that_refuses_a_result_does_not_end_the_siblings_of_its_tool(tmp_path: Path) -> None:

@@ -23,11 +23,10 @@ from agent_session import (
     Settings,
     SummarizationError,
     Summarize,
-    ToolResult,
     Veto,
     tool,
 )
-from agent_session.testing import call, calls, fail, hold, reply, stop
+from agent_session.testing import calls, fail, hold, reply, stop
 from tests.session.scene import SUMMARY, Scene, scene, texts, words
 
 COMPACTION = ("before_compact", "compaction_start", "session_compact", "compaction_end")
@@ -191,25 +190,6 @@ async def test_a_summary_larger_than_what_it_stands_for_is_not_stored(tmp_path: 
         with pytest.raises(CompactionError, match="no progress"):
             await stage.session.compact()
         assert stage.lines("compaction") == []
-
-
-async def test_a_kept_tail_that_fills_the_window_is_no_progress_and_costs_nothing(tmp_path: Path) -> None:
-    # Mutation: leave out `Compactor._refuse_hopeless`.
-    @tool
-    def big() -> ToolResult:
-        """A big result, after which the run is over."""
-        return ToolResult(words(900), terminate=True)
-
-    steps = [*filled(2), call("big"), reply("usable")]
-    async with scene(tmp_path, steps, tools=[big]) as stage:
-        await fill(stage, prompts=2)
-        await stage.session.prompt("get the big one")
-        assert set(stage.outcomes) == {"failed"}
-        assert len(stage.outcomes) <= 2
-        assert "no progress" in str(stage.of(CompactionEnd)[0].outcome.error)
-        assert stage.summary_requests == []
-        assert stage.lines("compaction") == []
-        assert str(await stage.session.prompt("and now?")) == "usable"
 
 
 async def test_nothing_to_compact_is_skipped_and_not_announced(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def opened(model: ScriptedModel, tmp_path: Path, **options: Any) -> AgentSession
 
 
 async def test_the_output_that_is_asked_for_is_what_is_left_of_the_window(tmp_path: Path) -> None:
-    # Mutation: in `turn._build_request` ask for the model's own most.
+    # Mutation: in `build_request` ask for the model's own most.
     async with ScriptedModel([reply("one"), reply("two")]) as model, opened(model, tmp_path) as session:
         await session.prompt("short")
         await session.prompt(words(1_000))
@@ -48,7 +48,7 @@ async def test_the_output_that_is_asked_for_is_what_is_left_of_the_window(tmp_pa
 
 @pytest.mark.parametrize("is_async", [False, True])
 async def test_a_key_is_resolved_anew_for_each_request(tmp_path: Path, is_async: bool) -> None:
-    # Mutation: in `ModelState.api_key` remember the first; in `_build_request` leave it out.
+    # Mutation: in `ModelState.api_key` remember the first; in `build_request` leave it out.
     keys = iter(["first", "second"])
 
     async def later() -> str:
@@ -62,7 +62,7 @@ async def test_a_key_is_resolved_anew_for_each_request(tmp_path: Path, is_async:
 
 
 async def test_the_patience_with_a_silent_stream_is_the_setting(tmp_path: Path) -> None:
-    # Mutation: in `turn._build_request` leave `silence_seconds` out; in `Summarizer._request` take the session's.
+    # Mutation: in `build_request` leave `silence_seconds` out; in `Summarizer._request` take the session's.
     settings = Settings().merged({"retry": {"silence_seconds": 7.0}, "compaction": {"summary_silence_seconds": 3.0}})
     steps = [reply(words(100)) for _ in range(3)]
     model = ScriptedModel(steps, summaries=[always(reply("## Goal\nGo on."))])

@@ -221,7 +221,7 @@ async def test_handlers_may_change_what_goes_in_and_what_comes_out(tmp_path: Pat
 
 
 async def test_messages_replaced_for_one_request_are_not_in_the_log(tmp_path: Path) -> None:
-    # Mutation: in `turn._build_request` do not take the answer.
+    # Mutation: in `build_request` do not take the answer.
     def hiding(api: Any) -> None:
         other = UserMessage(content=(TextContent("something else"),))
         api.on("context", lambda event: ReplacedMessages((other,)))

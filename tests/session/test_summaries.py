@@ -100,7 +100,8 @@ async def test_what_is_too_large_for_one_call_is_folded_into_the_summary_part_by
     # Mutation: in `Summarizer._with_model` send all of it at once, or each part without the summary of those before;
     # in `compaction_attempt.summarized` tell no progress.
     summaries = [reply("Of the first part."), reply("Of two parts."), reply("Of all parts.")]
-    async with scene(tmp_path, filled(4, 150), summaries=summaries, window=2_000) as stage:
+    off = {"enabled": False}
+    async with scene(tmp_path, filled(4, 150), summaries=summaries, window=1_600, compaction=off) as stage:
         await fill(stage, 4, 150)
         outcome = await stage.session.compact(keep_recent_tokens=400)
         asked = [request.last_user_text for request in stage.summary_requests]
@@ -115,15 +116,25 @@ async def test_what_is_too_large_for_one_call_is_folded_into_the_summary_part_by
         assert progress == [(1, 3), (2, 3), (3, 3)]
 
 
-async def test_no_more_calls_are_made_for_a_summary_than_the_setting_allows(tmp_path: Path) -> None:
-    # Mutation: in `Summarizer._request` do not count.
-    summaries = [reply("Of the first part."), reply("Of two parts.")]
-    limit = {"max_summary_calls": 2}
-    async with scene(tmp_path, filled(4, 150), summaries=summaries, window=2_000, compaction=limit) as stage:
-        await fill(stage, 4, 150)
+async def test_no_call_is_made_where_a_summary_needs_more_than_the_setting_allows(tmp_path: Path) -> None:
+    # Mutation: in `chunked` return what is needed whatever `most_chunks` says.
+    limit = {"max_summary_calls": 1}
+    async with scene(tmp_path, filled(20, 60), summaries=[], window=4_000, compaction=limit) as stage:
+        await fill(stage, 20, 60)
         with pytest.raises(CompactionError, match="max_summary_calls"):
-            await stage.session.compact(keep_recent_tokens=400)
-        assert len(stage.summary_requests) == 2
+            await stage.session.compact(keep_recent_tokens=100)
+        assert stage.lines("compaction") == []
+
+
+async def test_no_more_calls_are_made_for_a_summary_than_the_setting_allows(tmp_path: Path) -> None:
+    # Mutation: in `Summarizer._answered` do not count: the fallback model is asked too.
+    summaries = [stop("stop", text=" ")]
+    limit = {"max_summary_calls": 1, "summary_model": "openai/s"}
+    async with scene(tmp_path, filled(), summaries=summaries, compaction=limit) as stage:
+        await fill(stage)
+        with pytest.raises(CompactionError, match="max_summary_calls"):
+            await stage.session.compact()
+        assert len(stage.summary_requests) == 1
         assert stage.lines("compaction") == []
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from session_store.blobs import BlobStore, bound_text
+from session_store.blobs import BlobStore, bound_text, path_in_mark
 
 POINTER = re.compile(r"\n\[\.\.\. ([\d,]+) of ([\d,]+) bytes are left out here; the full text is in (.+) \.\.\.\]\n")
 
@@ -122,3 +122,11 @@ def test_cuts_go_through_no_character_and_lose_nothing(
     assert head - 4 < len(first.encode()) <= head
     assert tail - 4 < len(last.encode()) <= tail
     assert int(cut.replace(",", "")) == len(full.encode()) - len(first.encode()) - len(last.encode())
+
+
+# Mutation: in `path_in_mark` take the end of the mark for a part of the path.
+def test_the_full_text_can_be_found_from_what_was_bounded(tmp_path: Path):
+    store = BlobStore(tmp_path / "with spaces ...")
+    bounded = bound_text("head" + "x" * 100 + "tail", store, limit=29, head=4, tail=4)
+    assert path_in_mark(bounded) == str(store.put("head" + "x" * 100 + "tail"))
+    assert path_in_mark("head\n[... 1 of 2 bytes are left out here]\ntail") is None

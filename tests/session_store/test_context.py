@@ -14,6 +14,7 @@ from session_store.context import (
     build_context,
     build_projection,
     dangling_calls,
+    paired,
     pairs_ok,
 )
 from session_store.entries import Entry
@@ -43,8 +44,8 @@ from tests.session_store.branch_building import (
 )
 
 
-def context_of(*entries: Entry, open_calls: frozenset[str] = frozenset()) -> list[Message]:
-    return [item.message for item in build_context(build_projection(chain(*entries)), open_calls=open_calls)]
+def context_of(*entries: Entry) -> list[Message]:
+    return [item.message for item in build_context(build_projection(chain(*entries)))]
 
 
 def ids_of(*entries: Entry) -> list[str]:
@@ -164,13 +165,10 @@ def test_a_call_that_was_edited_away_takes_its_result_along():
     assert ids_of(answer("a", "c1"), result("r", "c1"), edit("e", "a", "text"), user("u")) == ["a", "u"]
 
 
-def test_open_calls_of_the_last_batch_stay_without_a_result_and_only_those():
-    # Mutation: applying `open_calls` to every batch, or to none.
-    entries = [answer("a", "c1"), user("u"), answer("b", "c1", "c2")]
-    context = context_of(*entries, open_calls=frozenset({"c1"}))
-    assert results_of(context) == [("c1", True), ("c2", True)]
-    assert not pairs_ok(context)
-    assert pairs_ok(context_of(*entries))
+def test_calls_that_are_still_open_at_the_end_are_answered_too():
+    # Mutation: leaving out the last batch.
+    context = context_of(answer("a", "c1"), user("u"), answer("b", "c1", "c2"))
+    assert results_of(context) == [("c1", True), ("c1", True), ("c2", True)]
 
 
 def test_a_call_parted_from_its_result_by_two_compactions_leaves_no_orphan():
@@ -227,6 +225,12 @@ def test_calls_of_a_failed_answer_at_the_leaf_do_not_dangle():
     assert dangling_calls(build_projection(chain(user("u"), answer("a", "c1", stop_reason="aborted")))) == []
 
 
+def test_a_failed_answers_result_leaves_an_earlier_call_of_its_id_dangling():
+    # Mutation: counting every result behind a call as its own.
+    path = chain(answer("a", "c1"), answer("b", "c1", stop_reason="error"), result("r", "c1"))
+    assert [call.id for call in dangling_calls(build_projection(path))] == ["c1"]
+
+
 @pytest.mark.parametrize(
     ("entries", "is_ok"),
     [
@@ -268,7 +272,10 @@ KINDS: list[st.SearchStrategy[Callable[[str], Entry]]] = [
 def test_the_context_of_any_branch_is_a_valid_request(makers: list[Callable[[str], Entry]]):
     # Mutation: any of those above.
     path = chain(*[make(f"e{number}") for number, make in enumerate(makers)])
-    assert pairs_ok(item.message for item in build_context(build_projection(path)))
+    context = [item.message for item in build_context(build_projection(path))]
+    assert pairs_ok(context)
+    # Without a log, and done twice, it is the same.
+    assert paired(item.message for item in build_projection(path).messages) == paired(context) == context
 
 
 @given(st.lists(st.one_of(*KINDS), max_size=12))

@@ -19,7 +19,7 @@ from typing_extensions import override
 
 from session_store import SessionManager
 from session_store.boundary import check_boundary
-from session_store.context import build_context, build_projection, dangling_calls, pairs_ok
+from session_store.context import NO_RESULT_TEXT, build_context, build_projection, dangling_calls, pairs_ok
 from session_store.entries import (
     BranchSummaryEntry,
     CompactionEntry,
@@ -35,6 +35,7 @@ from session_store.errors import InvalidBoundaryError
 from session_store.messages import (
     AssistantMessage,
     BashExecutionMessage,
+    CompactionSummaryMessage,
     Content,
     CustomMessage,
     Message,
@@ -47,6 +48,8 @@ from session_store.messages import (
     as_content,
 )
 from session_store.projection import Projection
+from session_store.system_replay import replay_system_messages
+from session_store.undo import plan_undo
 from tests.session_store.branch_building import TIMESTAMP
 
 EDITABLE = (UserMessage, AssistantMessage, ToolResultMessage, CustomMessage)
@@ -124,6 +127,20 @@ def without_times_and_ids(messages: list[Message]) -> list[Message]:
             replace(values, **{field.name: blank[field.name] for field in fields(values) if field.name in blank})
         )
     return plain
+
+
+def plain(messages: list[Message]) -> list[Message]:
+    """The same messages without what an undo cannot give back: when a summary was stored, and of how much."""
+    return [
+        replace(message, tokens_before=0) if isinstance(message, CompactionSummaryMessage) else message
+        for message in without_times_and_ids(messages)
+    ]
+
+
+def batch_of(entry: Entry) -> object:
+    if isinstance(entry, ContextEditEntry):
+        return entry.batch
+    return (entry.extra or {}).get("batch") if isinstance(entry, MessageEntry) else None
 
 
 CALL_IDS = st.sampled_from(["c1", "c2", "c3"])
@@ -262,6 +279,36 @@ class Sessions(RuleBasedStateMachine):
         self.both(append)
 
     @rule()
+    def undo(self) -> None:
+        """Afterwards the branch shows what it shows without its newest compaction and what was written with it."""
+        # Mutation: in `plan_undo` keep the edits of the batch in `without`; take a boundary that keeps nothing over as
+        # it is; in `_overruling` restore the recorded content where an earlier edit stands.
+
+        def append(session: SessionManager, ids: list[str]) -> None:
+            path = session.get_branch()
+            undone = next((entry for entry in reversed(path) if isinstance(entry, CompactionEntry)), None)
+            planned = plan_undo(session)
+            if undone is None:
+                assert planned is None
+                return
+            assert planned is not None
+            written_with = [entry for entry in path if batch_of(entry) == undone.id]
+            wanted = build_projection([entry for entry in path if entry is not undone and entry not in written_with])
+            stored = session.append_undo(planned)
+            assert session.get_branch() == [*path, *stored]
+            said = [[item.message for item in build_context(shown)] for shown in (wanted, session.projection)]
+            assert plain(said[0]) == plain(said[1])
+            systems = [
+                replay_system_messages(
+                    item.message for item in shown.messages if isinstance(item.message, SystemMessage)
+                )
+                for shown in (wanted, session.projection)
+            ]
+            assert systems[0] == systems[1]
+
+        self.both(append)
+
+    @rule()
     def reopen(self) -> None:
         before = list(self.disk), self.disk.build_messages(), state_of(self.disk.projection), self.disk.totals
         path = self.disk.path
@@ -298,9 +345,11 @@ class Sessions(RuleBasedStateMachine):
     def the_context_is_a_valid_request(self) -> None:
         for session in (self.memory, self.disk):
             assert pairs_ok(session.build_messages())
-            dangling = {call.id for call in dangling_calls(session.projection)}
-            waiting = build_context(session.projection, open_calls=dangling)
-            assert pairs_ok(item.message for item in waiting) == (not dangling)
+            # Calls dangle only at the end of the branch: there the context answers them itself, until that is recorded.
+            dangling = [call.id for call in dangling_calls(session.projection)]
+            last = session.build_messages()[-len(dangling) :] if dangling else []
+            made_up = [message for message in last if getattr(message, "text", "") == NO_RESULT_TEXT]
+            assert [message.tool_call_id for message in made_up if isinstance(message, ToolResultMessage)] == dangling
 
     @invariant()
     def memory_and_disk_are_equal(self) -> None:

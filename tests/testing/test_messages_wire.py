@@ -175,7 +175,8 @@ async def test_a_request_is_read_like_one_in_the_other_format() -> None:
     system = [{"type": "text", "text": "Be short."}]
     tools = [{"name": "ls", "description": "List.", "input_schema": {"type": "object"}}]
     async with FakeProvider([reply("a")]) as provider:
-        await post(provider, messages=content, system=system, tools=tools, tool_choice={"type": "none"})
+        thinking = {"thinking": {"type": "adaptive"}}
+        await post(provider, messages=content, system=system, tools=tools, tool_choice={"type": "none"}, **thinking)
     (request,) = provider.requests
     assert (request.system, request.last_user_text) == ("Be short.", "and now?")
     assert [message["role"] for message in request.messages] == ["system", "user", "assistant", "tool", "user"]

@@ -1,0 +1,265 @@
+"""The entry of one compaction: planned, summarised by a model, a handler or without either, and measured.
+
+The rule it keeps: what is stored makes the context smaller, or nothing is. A summary that leaves too much is followed
+by one that keeps less; a model that cannot be used is replaced by a digest where the context does not fit.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+from agent_session.compaction.applied import estimated_after, largest_items, record_of_loss
+from agent_session.compaction.digest import digest
+from agent_session.compaction.file_ops import details_of, with_current_request, with_file_lists, with_pinned
+from agent_session.compaction.fitting import halvings
+from agent_session.compaction.prepare import prepare_compaction, request_cut_off
+from agent_session.compaction.types import (
+    KEEP_NOTHING,
+    CompactionPreparation,
+    CompactionRequest,
+    CompactionResult,
+    Shrink,
+    Skip,
+)
+from agent_session.compaction_attempt import Attempt, summarized
+from agent_session.errors import CompactionError, ContextCannotFitError, ModelError
+from agent_session.hooks import Summarize
+from agent_session.parts import Parts
+from agent_session.recorder import add_usage
+from agent_session.summarizer import Summarizer, SummaryOrder
+from session_store.entries import CompactionEntry
+from session_store.ids import new_id, now_iso
+from session_store.messages import Usage
+
+_DIGEST_SHARE_OF_LIMIT = 4
+
+
+class EntryMaker:
+    def __init__(self, parts: Parts, summarizer: Summarizer) -> None:
+        self._parts = parts
+        self._summarizer = summarizer
+
+    def largest_items(self, count: int = 3) -> list[tuple[str, int]]:
+        """(what, tokens) of the largest messages of the context, results by the tool they came from."""
+        return largest_items(self._parts.meter.context(), self._parts.meter.ledger, count)
+
+    def cannot_fit(self, why: str) -> ContextCannotFitError:
+        """The error that names what is too large."""
+        budget = self._parts.meter.budget(self._parts.settings().compaction)
+        items = [*self.largest_items(), ("system prompt and tool definitions", budget.overhead)]
+        items.sort(key=lambda item: -item[1])
+        return ContextCannotFitError(why, limit=budget.limit, largest_items=items)
+
+    # The plan ---------------------------------------------------------------------------------------
+
+    def prepare(
+        self, request: CompactionRequest, *, keep_recent_tokens: int | None = None
+    ) -> CompactionPreparation | Skip:
+        parts = self._parts
+        budget = parts.meter.budget(parts.settings().compaction)
+        tokens = parts.meter.measure().tokens
+        return prepare_compaction(
+            parts.manager.projection,
+            budget=budget,
+            # Refused for size, the context is at its limit at least, whatever the estimate says.
+            tokens_before=max(tokens, budget.limit, request.refused_tokens or 0)
+            if request.reason == "overflow"
+            else tokens,
+            ledger=parts.meter.ledger,
+            locate=parts.recorder.place_of,
+            keep_recent_tokens=request.keep_recent_tokens if keep_recent_tokens is None else keep_recent_tokens,
+            reason=request.reason,
+        )
+
+    # The summary --------------------------------------------------------------------------------
+
+    async def made(self, attempt: Attempt, extra: Summarize) -> CompactionEntry:
+        """The entry with the runtime's own summary: by the model, or by a digest where that is the setting, or the
+        model keeps failing, or fails now although the context does not fit.
+        """
+        parts, plan = self._parts, attempt.plan
+        is_automatic = attempt.request.reason != "manual"
+        if parts.settings().compaction.summarizer == "digest" or (is_automatic and parts.backoff.is_digest_next):
+            attempt.method = "digest"
+            return await self._fitting_entry(attempt, extra)
+        attempt.method = "model"
+        try:
+            return await self._fitting_entry(attempt, extra)
+        except (ModelError, CompactionError) as error:
+            if plan.tokens_before < plan.budget.limit:
+                raise
+            parts.log.warning("compaction.digest", compaction_id=attempt.id, error=str(error))
+            attempt.why = f"without the model, since it gave no summary: {error}"
+            attempt.plan, attempt.method, attempt.model = plan, "digest", None
+            return await self._fitting_entry(attempt, extra)
+
+    async def _fitting_entry(self, attempt: Attempt, extra: Summarize) -> CompactionEntry:
+        """A summary by `attempt.method`. Where that leaves too much, less is kept, at most three times.
+
+        Raises:
+            ContextCannotFitError: it is too large for the window all the same.
+            CompactionError: no progress.
+        """
+        request, budget = attempt.request, attempt.plan.budget
+        result = await self._result(attempt, extra)
+        entry = self._entry_if_smaller(attempt, result, extra)
+        for keep_tokens in halvings(attempt.plan.keep_tokens)[1:]:
+            before = attempt.plan
+            if entry is not None and (entry.tokens_after or 0) <= budget.threshold:
+                return entry
+            plan = self.prepare(request, keep_recent_tokens=keep_tokens)
+            if isinstance(plan, Skip) or len(plan.dropped) <= len(before.dropped):
+                continue
+            attempt.plan = plan
+            result = await self._result(attempt, extra, after=(before, result))
+            entry = self._entry_if_smaller(attempt, result, extra)
+        if entry is None:
+            return self.entry(attempt, result, extra)  # raises: no progress
+        if (entry.tokens_after or 0) < budget.limit or (attempt.method == "digest" and request.reason != "overflow"):
+            return entry
+        raise self.cannot_fit(
+            f"with all that can be summarised the context has {entry.tokens_after:,} tokens, and "
+            f"{budget.limit:,} is all that fits"
+        )
+
+    def _entry_if_smaller(self, attempt: Attempt, result: CompactionResult, extra: Summarize) -> CompactionEntry | None:
+        """The entry; None where a digest makes no progress. A model's summary that makes none is paid for once."""
+        try:
+            return self.entry(attempt, result, extra)
+        except CompactionError:
+            if attempt.method == "digest":
+                return None
+            raise
+
+    async def _result(
+        self,
+        attempt: Attempt,
+        extra: Summarize,
+        *,
+        after: tuple[CompactionPreparation, CompactionResult] | None = None,
+    ) -> CompactionResult:
+        """The summary of what the plan drops; `after` a narrower one, only of what has come to it since."""
+        plan = attempt.plan
+        if attempt.method == "digest":
+            return self.digest_of(plan)
+        order = self.order(attempt.request, plan, extra)
+        if after is None:
+            kept_from = self.kept_from(plan, attempt.request)
+            return await summarized(
+                self._parts, self._summarizer, attempt, order, plan.turn_prefix_messages, kept_from=kept_from
+            )
+        before, summary = after
+        seen = {id(message) for message in before.dropped}
+        rest = tuple(message for message in plan.dropped if id(message) not in seen)
+        order = replace(order, messages=rest, previous_summary=summary.summary)
+        return await summarized(self._parts, self._summarizer, attempt, order)
+
+    def order(self, request: CompactionRequest, plan: CompactionPreparation, extra: Summarize) -> SummaryOrder:
+        instructions = "\n".join(text for text in (request.instructions, extra.instructions) if text) or None
+        return SummaryOrder(
+            messages=plan.messages_to_summarize,
+            previous_summary=plan.previous_summary,
+            instructions=instructions,
+            pinned=tuple(extra.pinned),
+            model=extra.model or request.model,
+            max_tokens=min(plan.budget.summary_max_tokens, plan.summary_room),
+        )
+
+    def kept_from(self, plan: CompactionPreparation, request: CompactionRequest) -> str | None:
+        """What opens the messages that stay, where the live conversation may be the summary's input."""
+        if self._parts.settings().compaction.summary_input != "prefix" or request.reason == "overflow":
+            return None
+        opening = next(
+            (item.message for item in self._parts.meter.context() if item.entry.id == plan.first_kept_entry_id), None
+        )
+        return getattr(opening, "text", "")
+
+    @staticmethod
+    def digest_of(plan: CompactionPreparation) -> CompactionResult:
+        text = digest(
+            plan.dropped,
+            previous_summary=plan.previous_summary,
+            file_ops=plan.file_ops,
+            most_tokens=min(plan.budget.limit // _DIGEST_SHARE_OF_LIMIT, plan.summary_room),
+        )
+        return CompactionResult(text, details=record_of_loss(plan))
+
+    # The entry ----------------------------------------------------------------------------------
+
+    def entry(self, attempt: Attempt, result: CompactionResult, extra: Summarize) -> CompactionEntry:
+        """The finished entry, measured.
+
+        Raises:
+            CompactionError: no progress.
+        """
+        entry = self.stored_form(attempt.plan, attempt.request, result, extra.pinned)
+        return self.measured(
+            attempt,
+            replace(
+                entry,
+                usage=_total(attempt.spending.usage, result.usage),
+                from_hook=attempt.method == "handler",
+                method=attempt.method,
+                model=attempt.model,
+                duration_ms=round((time.monotonic() - attempt.started) * 1000),
+            ),
+        )
+
+    def stored_form(
+        self,
+        plan: CompactionPreparation,
+        request: CompactionRequest,
+        result: CompactionResult,
+        pinned: Sequence[str] = (),
+    ) -> CompactionEntry:
+        """The entry with what the runtime adds to every summary, a handler's included."""
+        boundary = plan.first_kept_entry_id if result.first_kept_entry_id is None else result.first_kept_entry_id
+        return CompactionEntry(
+            id=new_id(),
+            parent_id=plan.leaf_id,
+            timestamp=now_iso(),
+            summary=with_file_lists(with_pinned(result.summary, tuple(pinned)), plan.file_ops),
+            first_kept_entry_id=boundary if boundary != KEEP_NOTHING else None,
+            tokens_before=plan.tokens_before if result.tokens_before is None else result.tokens_before,
+            details=details_of(plan.file_ops, result.details),
+            reason=request.reason,
+            instructions=request.instructions,
+        )
+
+    def measured(self, attempt: Attempt, entry: CompactionEntry) -> CompactionEntry:
+        """The entry with the request that its boundary cuts off at the end of its summary, and its size.
+
+        Raises:
+            CompactionError: the context would not be smaller, "no progress".
+        """
+        request = request_cut_off(self._parts.manager.projection, entry.first_kept_entry_id)
+        if request is not None:
+            summary = with_current_request(entry.summary, request, attempt.plan.budget.keep_recent)
+            entry = replace(entry, summary=summary)
+        return replace(entry, tokens_after=self.tokens_after(attempt.plan, entry, attempt.plan.shrinks))
+
+    def tokens_after(
+        self, plan: CompactionPreparation, entry: CompactionEntry | None, shrinks: Sequence[Shrink]
+    ) -> int:
+        """The context's size with all of it applied, on the scale of `tokens_before`.
+
+        Raises:
+            CompactionError: not smaller than before, "no progress".
+        """
+        meter = self._parts.meter
+        context, overhead = meter.context(), plan.budget.overhead
+        before = overhead + meter.ledger.total(item.message for item in context)
+        projection = self._parts.manager.projection
+        after = estimated_after(context, projection, entry, shrinks, overhead=overhead, ledger=meter.ledger)
+        if after >= before:
+            raise CompactionError(f"no progress: the context would have {after:,} tokens instead of {before:,}")
+        return round(after * plan.scale)
+
+
+def _total(spent: Usage | None, reported: Usage | None) -> Usage | None:
+    """What the runtime spent, and what a handler says it spent itself."""
+    if spent is None or reported is None:
+        return reported if spent is None else spent
+    return add_usage(spent, reported)

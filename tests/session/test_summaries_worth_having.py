@@ -1,0 +1,197 @@
+"""What is known after ten compactions: every message by its planted token, what was pinned, and at what price.
+
+The summariser copies the tokens that it is given, the newest few only, as a model keeps what is newest: so a message
+that it was never given can be told from one that it left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_session import CompactionEnd, CompactionOutcome, Summarize, tool
+from agent_session.testing import RecordedRequest, always, call, fail, reply
+from session_store.messages import AssistantMessage, Message, ToolResultMessage, UserMessage
+from tests.session.scene import SUMMARY, Scene, scene, texts, words
+
+ROUNDS = 10
+PROMPTS = 3
+COPIED = 12
+PLANTED = re.compile(r"planted-[\w-]+")
+PINNED = "Tabs, never spaces;\n\t<b>&amp;</b> </pinned> ``` exactly so  "
+
+
+@tool
+def look(at: str) -> str:
+    """Look at something.
+
+    Args:
+        at: What.
+    """
+    return words(40, f"planted-result-{at}")
+
+
+def copying(request: RecordedRequest) -> Any:
+    """A summary of constant size: the newest tokens of those that it was given, a known length each."""
+    newest = PLANTED.findall(request.text)[-COPIED:]
+    return reply(SUMMARY + "\n" + "\n".join(token.ljust(24, ".") for token in newest), usage="auto")
+
+
+def steps() -> list[Any]:
+    """For each prompt: a call, whose message is known by its argument, and an answer."""
+    numbers = [f"{number}_{prompt}" for number in range(ROUNDS) for prompt in range(PROMPTS)]
+    return [
+        step
+        for name in numbers
+        for step in (call("look", at=name), reply(words(30, f"planted-answer-{name}"), usage="auto"))
+    ]
+
+
+def planted(messages: list[Message]) -> set[str]:
+    """What each message is known by; a summary is not a message of the conversation."""
+    found: set[str] = set()
+    for message in messages:
+        match message:
+            case UserMessage() | ToolResultMessage():
+                found.add(PLANTED.findall(message.text)[0])
+            case AssistantMessage(tool_calls=calls) if calls:
+                found |= {f"planted-call-{call.arguments['at']}" for call in calls}
+            case AssistantMessage():
+                found.add(PLANTED.findall(message.text)[0])
+            case _:
+                pass
+    return found
+
+
+def read_by(requests: list[RecordedRequest]) -> set[str]:
+    """What summary requests were given of the conversation; a call is known by its argument."""
+    text = "\n".join(request.text for request in requests)
+    calls = {f"planted-call-{at}" for at in re.findall(r'called look\]\s*\{"at": ?"(\w+)"', text)}
+    return set(PLANTED.findall(text)) | calls
+
+
+async def rounds(stage: Scene, check: Callable[[int, CompactionOutcome, set[str]], Awaitable[None]]) -> None:
+    """Ten times three prompts and a compaction; `check` is told which messages left the context."""
+    for number in range(ROUNDS):
+        for prompt in range(PROMPTS):
+            await stage.session.prompt(words(30, f"planted-user-{number}_{prompt}"))
+        before = planted(list(stage.session.messages))
+        outcome = await stage.session.compact(keep_recent_tokens=100)
+        await check(number, outcome, before - planted(list(stage.session.messages)))
+
+
+async def test_every_message_that_leaves_was_read_by_the_summary_that_replaces_it(tmp_path: Path) -> None:
+    # Mutation: in `_preparation` begin `history` one unit late; in `message_texts` leave the calls out.
+    dropped: set[str] = set()
+    async with scene(tmp_path, steps(), summaries=[always(copying)], tools=[look], window=16_000) as stage:
+        seen = 0
+
+        async def check(number: int, outcome: CompactionOutcome, gone: set[str]) -> None:
+            nonlocal seen
+            requests = stage.summary_requests[seen:]
+            seen += len(requests)
+            assert outcome.method == "model"
+            assert gone <= read_by(requests)
+            assert not gone & dropped  # nothing leaves twice
+            dropped.update(gone)
+
+        await rounds(stage, check)
+        kept = planted(list(stage.session.messages))
+    whole = {
+        f"planted-{sort}-{n}_{p}" for sort in ("user", "call", "result", "answer") for n in range(10) for p in range(3)
+    }
+    assert dropped | kept == whole
+
+
+@pytest.mark.parametrize("summary_input", ["text", "prefix"])
+async def test_the_tenth_summary_costs_no_more_and_is_no_longer_than_the_first(
+    tmp_path: Path, summary_input: str
+) -> None:
+    # Mutation: in `summary_prompt` give the previous summary twice over, or in `_stored_form` append to it.
+    sizes: list[int] = []
+    costs: list[int] = []
+    compaction = {"summary_input": summary_input}
+    async with scene(
+        tmp_path, steps(), summaries=[always(copying)], tools=[look], window=16_000, compaction=compaction
+    ) as stage:
+        seen = 0
+
+        async def check(number: int, outcome: CompactionOutcome, gone: set[str]) -> None:
+            nonlocal seen
+            requests = stage.summary_requests[seen:]
+            seen += len(requests)
+            sizes.append(len(outcome.summary or ""))
+            costs.append(sum(request.tokens for request in requests))
+
+        await rounds(stage, check)
+    assert max(sizes) <= 1.3 * sizes[0]
+    # The first has no previous summary to read; from the second on nothing grows.
+    assert max(costs[1:]) <= 1.15 * costs[1]
+
+
+@pytest.mark.parametrize("summary_input", ["text", "prefix"])
+async def test_what_is_pinned_is_in_the_tenth_summary_byte_for_byte_and_once(
+    tmp_path: Path, summary_input: str
+) -> None:
+    # Mutation: in `with_pinned` strip the text, or leave the earlier blocks where they are.
+    def repeating(request: RecordedRequest) -> Any:
+        """As a model does that copies whatever is pinned in what it is shown, the tags around it and all."""
+        shown = re.findall(rf"<pinned[^>\n]*>\n?{re.escape(PINNED)}\n?</pinned[^>\n]*>", request.text)
+        return reply(SUMMARY + "\n" + "\n".join(shown), usage="auto")
+
+    compaction = {"summary_input": summary_input}
+    async with scene(
+        tmp_path, steps(), summaries=[always(repeating)], tools=[look], window=16_000, compaction=compaction
+    ) as stage:
+        stage.session.on("before_compact", lambda event: Summarize(pinned=[PINNED]))
+
+        async def check(number: int, outcome: CompactionOutcome, gone: set[str]) -> None:
+            assert (outcome.summary or "").count(PINNED) == 1
+
+        await rounds(stage, check)
+        assert texts(stage.session.messages)[0].count(PINNED) == 1
+
+
+async def test_a_digest_has_every_message_by_its_words_or_within_its_record_of_loss(tmp_path: Path) -> None:
+    # Mutation: in `record_of_loss` give nothing; in `details_of` leave out what it is given.
+    async with scene(
+        tmp_path, steps(), summaries=[], tools=[look], window=16_000, compaction={"summarizer": "digest"}
+    ) as stage:
+
+        async def check(number: int, outcome: CompactionOutcome, gone: set[str]) -> None:
+            assert outcome.method == "digest"
+            assert outcome.entry is not None
+            assert gone - set(PLANTED.findall(outcome.summary or "")) <= named_by(stage, outcome)
+
+        await rounds(stage, check)
+
+
+async def test_where_the_summariser_fails_the_digest_that_stands_in_names_what_nobody_read(tmp_path: Path) -> None:
+    # Mutation: in `record_of_loss` give nothing.
+    # The answer that is refused for its size is asked for again after the compaction.
+    too_long = fail(400, "prompt is too long: 16001 tokens > 16000 maximum")
+    script = [*steps()[: 2 * PROMPTS], too_long, reply("planted-done")]
+    async with scene(tmp_path, script, summaries=[always(fail(400, "no"))], tools=[look], window=16_000) as stage:
+        for prompt in range(PROMPTS):
+            await stage.session.prompt(words(30, f"planted-user-0_{prompt}"))
+        before = planted(list(stage.session.messages))
+        assert str(await stage.session.prompt(words(30, "planted-user-last"))) == "planted-done"
+        [end] = stage.of(CompactionEnd)
+        assert end.outcome.method == "digest"
+        gone = before - planted(list(stage.session.messages))
+        assert gone
+        assert gone - set(PLANTED.findall(end.outcome.summary)) <= named_by(stage, end.outcome)
+
+
+def named_by(stage: Scene, outcome: CompactionOutcome) -> set[str]:
+    """The messages that the entry's record of loss names: a range of the branch."""
+    assert outcome.entry is not None
+    record = outcome.entry.details["digestOf"]
+    branch = stage.session.session_manager.get_branch()
+    ids = [entry.id for entry in branch]
+    named = branch[ids.index(record["firstEntryId"]) : ids.index(record["lastEntryId"]) + 1]
+    return planted([entry.message for entry in named if hasattr(entry, "message")])
