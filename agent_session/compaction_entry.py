@@ -17,13 +17,14 @@ from agent_session.compaction.fitting import halvings
 from agent_session.compaction.prepare import prepare_compaction, request_cut_off
 from agent_session.compaction.types import (
     KEEP_NOTHING,
+    CompactionOutcome,
     CompactionPreparation,
     CompactionRequest,
     CompactionResult,
     Shrink,
     Skip,
 )
-from agent_session.compaction_attempt import Attempt, summarized
+from agent_session.compaction_attempt import Attempt, orders_of, summarized
 from agent_session.errors import CompactionError, ContextCannotFitError, ModelError
 from agent_session.hooks import Summarize
 from agent_session.parts import Parts
@@ -73,6 +74,35 @@ class EntryMaker:
             reason=request.reason,
         )
 
+    async def preview(self, request: CompactionRequest) -> CompactionOutcome:
+        """What `Compactor.run` would do and cost, as far as that can be said: nothing is sent or appended."""
+        plan = self.prepare(request)
+        if isinstance(plan, Skip):
+            return CompactionOutcome(status="skipped", reason=request.reason, why=plan.detail)
+        facts = CompactionOutcome(status="preview", reason=request.reason, tokens_before=plan.tokens_before)
+        if plan.shrinks_alone:
+            tokens_after = self.tokens_after(plan, None, plan.shrinks_alone)
+            return replace(facts, method="shrink", tokens_after=tokens_after, calls=0)
+        facts = replace(facts, entries_summarized=len(plan.dropped_entry_ids))
+        kept = plan.budget.overhead + plan.kept_tokens
+        if self._parts.settings().compaction.summarizer == "digest":
+            summary = self._digest(plan).summary
+            entry = self._stored_form(plan, request, CompactionResult(summary))
+            tokens_after = self.tokens_after(plan, entry, plan.shrinks)
+            return replace(facts, method="digest", tokens_after=tokens_after, calls=0)
+        order = self._order(request, plan, Summarize())
+        is_live = self._kept_from(plan, request) is not None and await self._summarizer.takes_live(order)
+        orders = [order] if is_live else orders_of(order, plan.turn_prefix_messages)
+        forecast = await self._summarizer.forecast(orders, is_live=is_live)
+        return replace(
+            facts,
+            method="model",
+            tokens_after=round((kept + forecast.usage.output) * plan.scale),
+            calls=forecast.calls,
+            usage=forecast.usage,
+            cost=forecast.usage.cost.total if forecast.usage.cost is not None else None,
+        )
+
     # The summary --------------------------------------------------------------------------------
 
     async def made(self, attempt: Attempt, extra: Summarize) -> CompactionEntry:
@@ -104,33 +134,35 @@ class EntryMaker:
         """
         request, budget = attempt.request, attempt.plan.budget
         result = await self._result(attempt, extra)
-        entry = self._entry_if_smaller(attempt, result, extra)
+        made = self._entry_if_smaller(attempt, result, extra)
         for keep_tokens in halvings(attempt.plan.keep_tokens)[1:]:
             before = attempt.plan
-            if entry is not None and (entry.tokens_after or 0) <= budget.threshold:
-                return entry
+            if isinstance(made, CompactionEntry) and (made.tokens_after or 0) <= budget.threshold:
+                return made
             plan = self.prepare(request, keep_recent_tokens=keep_tokens)
             if isinstance(plan, Skip) or len(plan.dropped) <= len(before.dropped):
                 continue
             attempt.plan = plan
             result = await self._result(attempt, extra, after=(before, result))
-            entry = self._entry_if_smaller(attempt, result, extra)
-        if entry is None:
-            return self.entry(attempt, result, extra)  # raises: no progress
-        if (entry.tokens_after or 0) < budget.limit or (attempt.method == "digest" and request.reason != "overflow"):
-            return entry
+            made = self._entry_if_smaller(attempt, result, extra)
+        if isinstance(made, CompactionError):
+            raise made
+        if (made.tokens_after or 0) < budget.limit or (attempt.method == "digest" and request.reason != "overflow"):
+            return made
         raise self.cannot_fit(
-            f"with all that can be summarised the context has {entry.tokens_after:,} tokens, and "
+            f"with all that can be summarised the context has {made.tokens_after:,} tokens, and "
             f"{budget.limit:,} is all that fits"
         )
 
-    def _entry_if_smaller(self, attempt: Attempt, result: CompactionResult, extra: Summarize) -> CompactionEntry | None:
-        """The entry; None where a digest makes no progress. A model's summary that makes none is paid for once."""
+    def _entry_if_smaller(
+        self, attempt: Attempt, result: CompactionResult, extra: Summarize
+    ) -> CompactionEntry | CompactionError:
+        """The entry, or why a digest makes no progress. A model's summary that makes none is paid for once: raised."""
         try:
             return self.entry(attempt, result, extra)
-        except CompactionError:
+        except CompactionError as error:
             if attempt.method == "digest":
-                return None
+                return error
             raise
 
     async def _result(
@@ -143,10 +175,10 @@ class EntryMaker:
         """The summary of what the plan drops; `after` a narrower one, only of what has come to it since."""
         plan = attempt.plan
         if attempt.method == "digest":
-            return self.digest_of(plan)
-        order = self.order(attempt.request, plan, extra)
+            return self._digest(plan)
+        order = self._order(attempt.request, plan, extra)
         if after is None:
-            kept_from = self.kept_from(plan, attempt.request)
+            kept_from = self._kept_from(plan, attempt.request)
             return await summarized(
                 self._parts, self._summarizer, attempt, order, plan.turn_prefix_messages, kept_from=kept_from
             )
@@ -156,7 +188,7 @@ class EntryMaker:
         order = replace(order, messages=rest, previous_summary=summary.summary)
         return await summarized(self._parts, self._summarizer, attempt, order)
 
-    def order(self, request: CompactionRequest, plan: CompactionPreparation, extra: Summarize) -> SummaryOrder:
+    def _order(self, request: CompactionRequest, plan: CompactionPreparation, extra: Summarize) -> SummaryOrder:
         instructions = "\n".join(text for text in (request.instructions, extra.instructions) if text) or None
         return SummaryOrder(
             messages=plan.messages_to_summarize,
@@ -167,7 +199,7 @@ class EntryMaker:
             max_tokens=min(plan.budget.summary_max_tokens, plan.summary_room),
         )
 
-    def kept_from(self, plan: CompactionPreparation, request: CompactionRequest) -> str | None:
+    def _kept_from(self, plan: CompactionPreparation, request: CompactionRequest) -> str | None:
         """What opens the messages that stay, where the live conversation may be the summary's input."""
         if self._parts.settings().compaction.summary_input != "prefix" or request.reason == "overflow":
             return None
@@ -177,7 +209,7 @@ class EntryMaker:
         return getattr(opening, "text", "")
 
     @staticmethod
-    def digest_of(plan: CompactionPreparation) -> CompactionResult:
+    def _digest(plan: CompactionPreparation) -> CompactionResult:
         text = digest(
             plan.dropped,
             previous_summary=plan.previous_summary,
@@ -194,7 +226,7 @@ class EntryMaker:
         Raises:
             CompactionError: no progress.
         """
-        entry = self.stored_form(attempt.plan, attempt.request, result, extra.pinned)
+        entry = self._stored_form(attempt.plan, attempt.request, result, extra.pinned)
         return self.measured(
             attempt,
             replace(
@@ -207,7 +239,7 @@ class EntryMaker:
             ),
         )
 
-    def stored_form(
+    def _stored_form(
         self,
         plan: CompactionPreparation,
         request: CompactionRequest,

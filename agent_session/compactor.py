@@ -23,11 +23,10 @@ from agent_session.compaction.types import (
     NOTHING_STORED,
     CompactionOutcome,
     CompactionRequest,
-    CompactionResult,
     Shrink,
     Skip,
 )
-from agent_session.compaction_attempt import Attempt, AttemptServices, orders_of
+from agent_session.compaction_attempt import Attempt, AttemptServices
 from agent_session.compaction_entry import EntryMaker
 from agent_session.errors import AgentSessionError, CompactionError
 from agent_session.events import CompactionEnd, CompactionStart
@@ -81,36 +80,6 @@ class Compactor:
                 with anyio.CancelScope(shield=True):
                     await self._end(attempt, outcome)
             return outcome
-
-    async def preview(self, request: CompactionRequest) -> CompactionOutcome:
-        """What `run` would do and cost, as far as that can be said without doing it: nothing is sent or appended."""
-        plan = self.maker.prepare(request)
-        if isinstance(plan, Skip):
-            return CompactionOutcome(status="skipped", reason=request.reason, why=plan.detail)
-        facts = CompactionOutcome(status="preview", reason=request.reason, tokens_before=plan.tokens_before)
-        if plan.shrinks_alone:
-            tokens_after = self.maker.tokens_after(plan, None, plan.shrinks_alone)
-            return replace(facts, method="shrink", tokens_after=tokens_after, calls=0)
-        facts = replace(facts, entries_summarized=len(plan.dropped_entry_ids))
-        kept = plan.budget.overhead + plan.kept_tokens
-        if self._parts.settings().compaction.summarizer == "digest":
-            summary = self.maker.digest_of(plan).summary
-            entry = self.maker.stored_form(plan, request, CompactionResult(summary))
-            return replace(
-                facts, method="digest", tokens_after=self.maker.tokens_after(plan, entry, plan.shrinks), calls=0
-            )
-        order = self.maker.order(request, plan, Summarize())
-        is_live = self.maker.kept_from(plan, request) is not None and await self._summarizer.takes_live(order)
-        orders = [order] if is_live else orders_of(order, plan.turn_prefix_messages)
-        forecast = await self._summarizer.forecast(orders, is_live=is_live)
-        return replace(
-            facts,
-            method="model",
-            tokens_after=round((kept + forecast.usage.output) * plan.scale),
-            calls=forecast.calls,
-            usage=forecast.usage,
-            cost=forecast.usage.cost.total if forecast.usage.cost is not None else None,
-        )
 
     # The pipeline -------------------------------------------------------------------------------
 
@@ -206,8 +175,10 @@ class Compactor:
         parts = self._parts
         self._require_same_branch(attempt)
         entry = self.maker.measured(attempt, ready.entry)
-        stored, edits, untold = parts.recorder.append_compaction(
-            entry, self._edits(attempt.plan.shrinks), parts.shape.active_tools
+        changes = self._edits(attempt.plan.shrinks)
+        tools = parts.shape.active_tools
+        stored, edits = parts.recorder.commit(
+            lambda log: log.append_compaction_entry(entry, changes, active_tools=tools)
         )
         attempt.outcome = attempt.ended(
             "applied",
@@ -220,7 +191,7 @@ class Compactor:
             why=attempt.why,
         )
         with anyio.CancelScope(shield=True):
-            await parts.recorder.announce(*untold)
+            await parts.recorder.announce(*((edit, ()) for edit in edits), (stored, ()))
             await parts.dispatcher.tell(replace(ready, entry=stored))
             await parts.recorder.flush()
         return attempt.outcome
@@ -230,10 +201,11 @@ class Compactor:
         parts, plan = self._parts, attempt.plan
         self._require_same_branch(attempt)
         tokens_after = self.maker.tokens_after(plan, None, plan.shrinks_alone)
-        edits, untold = parts.recorder.append_edits(self._edits(plan.shrinks_alone))
+        changes = self._edits(plan.shrinks_alone)
+        edits = parts.recorder.commit(lambda log: log.append_context_edits(changes))
         attempt.outcome = attempt.ended("applied", edits=edits, tokens_after=tokens_after)
         with anyio.CancelScope(shield=True):
-            await parts.recorder.announce(*untold)
+            await parts.recorder.announce(*((edit, ()) for edit in edits))
             await parts.recorder.flush()
         return attempt.outcome
 

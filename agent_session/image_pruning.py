@@ -15,16 +15,13 @@ from typing import Final
 
 from agent_session.errors import ModelError
 from agent_session.events import Warning
-from agent_session.llm.image_limits import longest_side
+from agent_session.llm.image_limits import content_with_images, longest_side
 from agent_session.parts import Parts
 from session_store.messages import (
     AssistantMessage,
     Content,
-    CustomMessage,
     ImageContent,
     TextContent,
-    ToolResultMessage,
-    UserMessage,
 )
 from session_store.projection import ProjectedMessage
 
@@ -83,8 +80,8 @@ async def prune_images(parts: Parts, error: ModelError) -> bool:
     edits = pruned_images(context, error)
     if not edits:
         return False
-    _, untold = parts.recorder.append_edits(tuple(edits))
-    await parts.recorder.announce(*untold)
+    stored = parts.recorder.commit(lambda log: log.append_context_edits(edits))
+    await parts.recorder.announce(*((edit, ()) for edit in stored))
     await parts.dispatcher.notify(
         Warning(text=f"{model.id} refused images: from here on a note is sent in the place of some of them ({error})")
     )
@@ -111,7 +108,7 @@ def pruned_images(
             item.entry.id,
             tuple(
                 TextContent(REFUSED) if (number, position) in places else block
-                for position, block in enumerate(_content(item))
+                for position, block in enumerate(content_with_images(item.message))
             ),
         )
         for number, item in enumerate(context)
@@ -141,14 +138,9 @@ def _all_shown(context: Sequence[ProjectedMessage]) -> list[_Shown]:
     return [
         _Shown(place=(number, position), image=block, is_new=number > max(answers, default=-1))
         for number, item in enumerate(context)
-        for position, block in enumerate(_content(item))
+        for position, block in enumerate(content_with_images(item.message))
         if isinstance(block, ImageContent)
     ]
-
-
-def _content(item: ProjectedMessage) -> tuple[Content, ...]:
-    message = item.message
-    return message.content if isinstance(message, (UserMessage, CustomMessage, ToolResultMessage)) else ()
 
 
 def _side(shown: _Shown) -> int:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from typing import TypeVar
 
 import anyio
 import anyio.to_thread
@@ -18,12 +19,13 @@ import anyio.to_thread
 from agent_session.dispatch import Dispatcher
 from agent_session.events import EntryAppended, Event, Warning
 from agent_session.hooks import MessageEnd, ToolResultEvent
-from session_store import CompactionEntry, ContextEditEntry, Entry, MessageEntry, SessionManager
+from session_store import Entry, MessageEntry, SessionManager
 from session_store.context import dangling_calls
 from session_store.errors import SessionWriteError
 from session_store.ids import now_ms
-from session_store.messages import Content, Cost, Message, TextContent, ToolResultMessage, Usage
-from session_store.undo import Undo
+from session_store.messages import Cost, Message, TextContent, ToolResultMessage, Usage
+
+T = TypeVar("T")
 
 INTERRUPTED = (
     "The call was interrupted before it gave a result. It may have had effects: check before running it again."
@@ -72,8 +74,7 @@ class Recorder:
         self, message: Message, *, result: ToolResultEvent | None = None, on_stored: Callable[[], None] | None = None
     ) -> MessageEntry:
         """Append without asking: for what must be kept although the run was cancelled. Then tell."""
-        self._pay()
-        entry = self.manager.append_message(message)
+        entry = self.commit(lambda log: log.append_message(message))
         if on_stored is not None:
             on_stored()
         events: list[Event] = [MessageEnd(message=entry.message, entry=entry)]
@@ -99,51 +100,22 @@ class Recorder:
 
     async def append(self, append: Callable[[SessionManager], Entry]) -> Entry:
         """Any other entry: `append` calls one verb of the manager. Then tell."""
-        self._pay()
-        entry = append(self.manager)
+        entry = self.commit(append)
         await self.announce((entry, ()))
         return entry
 
     def append_now(self, append: Callable[[SessionManager], Entry]) -> Entry:
         """The same for a caller that cannot await: told with the next entry, or by `announce()`."""
-        self._pay()
-        entry = append(self.manager)
+        entry = self.commit(append)
         self._untold.append((entry, ()))
-        self._is_unsynced = True
         return entry
 
-    def append_compaction(
-        self,
-        entry: CompactionEntry,
-        edits: tuple[tuple[str, tuple[Content, ...] | None], ...],
-        active_tools: tuple[str, ...],
-    ) -> tuple[CompactionEntry, tuple[ContextEditEntry, ...], list[tuple[Entry, tuple[Event, ...]]]]:
-        """The commit point of a compaction: synchronous, told later with `announce`.
-
-        Raises:
-            InvalidBoundaryError: the boundary is no longer one on this branch; nothing was appended.
-        """
+    def commit(self, append: Callable[[SessionManager], T]) -> T:
+        """Append, and tell nobody yet: a commit point, synchronous. What is stored is to be told with `announce`."""
         self._pay()
-        stored, stored_edits = self.manager.append_compaction_entry(entry, edits, active_tools=active_tools)
-        untold: list[tuple[Entry, tuple[Event, ...]]] = [*((edit, ()) for edit in stored_edits), (stored, ())]
-        self._is_unsynced = True
-        return stored, stored_edits, untold
-
-    def append_undo(self, undo: Undo, active_tools: tuple[str, ...]) -> list[Entry]:
-        """The commit point of an undo: synchronous, the entries as stored, told later with `announce`."""
-        self._pay()
-        stored = self.manager.append_undo(undo, active_tools=active_tools)
+        stored = append(self.manager)
         self._is_unsynced = True
         return stored
-
-    def append_edits(
-        self, edits: tuple[tuple[str, tuple[Content, ...] | None], ...]
-    ) -> tuple[tuple[ContextEditEntry, ...], list[tuple[Entry, tuple[Event, ...]]]]:
-        """The commit point of a compaction that has edits only: one write, told later with `announce`."""
-        self._pay()
-        stored = self.manager.append_context_edits(edits)
-        self._is_unsynced = True
-        return stored, [(edit, ()) for edit in stored]
 
     def place_of(self, entry_id: str, text: str) -> str:
         """Where the full text of an item that is shrunk will be, in words; nothing is written."""

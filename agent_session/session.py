@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from agent_session.branching import TreeMoves
 from agent_session.compaction.types import NOTHING_STORED, CompactionOutcome, CompactionRequest
-from agent_session.compactor import Compactor
+from agent_session.compaction_entry import EntryMaker
 from agent_session.dispatch import EventStream, Listener
 from agent_session.events import ModelSelect, ThinkingLevelSelect
 from agent_session.extending.extension_set import LoadedExtension
@@ -28,6 +28,7 @@ from agent_session.queues import IfBusy
 from agent_session.run_handle import RunHandle, open_handle
 from agent_session.session_core import SessionCore
 from agent_session.settings import Settings
+from agent_session.summarizer import Summarizer
 from agent_session.tools.images import ImageSource
 from agent_session.tools.registry import ToolSpecifier
 from agent_session.undo import undo_compaction
@@ -222,7 +223,7 @@ class AgentSession(Inspection):
         if dry_run:
             self._core.check_open()
             await self._core.start()
-            return await Compactor(self._parts).preview(request)
+            return await EntryMaker(self._parts, Summarizer(self._parts)).preview(request)
         return await self._core.compact(request, interrupt=interrupt)
 
     async def undo_compaction(self) -> CompactionOutcome:

@@ -35,7 +35,8 @@ async def undo_compaction(parts: Parts) -> CompactionOutcome:
         return CompactionOutcome(status="skipped", reason="manual", why=NOTHING_TO_UNDO)
     # From the plan to the append there is no await: the branch is still the one that it was made for.
     undo = _measured(undo, parts)
-    stored = parts.recorder.append_undo(undo, parts.shape.active_tools)
+    tools = parts.shape.active_tools
+    stored = parts.recorder.commit(lambda log: log.append_undo(undo, active_tools=tools))
     parts.backoff.reset()
     before, after = undo.entry.tokens_before, undo.entry.tokens_after
     parts.log.info("compaction.undone", undone=undo.undone.id, tokens_before=before, tokens_after=after)

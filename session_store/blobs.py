@@ -84,10 +84,30 @@ def bound_text(
     if len(content) <= limit:
         return text
     path = store.put(content)
-    first = content[:head].decode(errors="ignore")  # what is ignored is the part of a character at the cut
-    last = content[len(content) - tail :].decode(errors="ignore")
-    cut = len(content) - len(first.encode()) - len(last.encode())
-    return f"{first}\n[... {cut:,} of {len(content):,} bytes are left out here; the full text is in {path} ...]\n{last}"
+    first, last = first_bytes(content, head), last_bytes(content, tail)
+    cut = len(content) - len(first) - len(last)
+    mark = f"[... {cut:,} of {len(content):,} bytes are left out here; the full text is in {path} ...]"
+    return f"{first.decode()}\n{mark}\n{last.decode()}"
+
+
+def first_bytes(content: bytes, most: int) -> bytes:
+    """At most so many bytes from the beginning of UTF-8; no character is divided."""
+    end = min(len(content), max(0, most))
+    while 0 < end < len(content) and _is_continuation(content[end]):
+        end -= 1
+    return content[:end]
+
+
+def last_bytes(content: bytes, most: int) -> bytes:
+    """The same from the end."""
+    start = max(0, len(content) - max(0, most))
+    while start < len(content) and _is_continuation(content[start]):
+        start += 1
+    return content[start:]
+
+
+def _is_continuation(byte: int) -> bool:
+    return byte & 0xC0 == 0x80
 
 
 def path_in_mark(text: str) -> str | None:

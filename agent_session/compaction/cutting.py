@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from agent_session.compaction.tokens import CHARS_PER_TOKEN, estimate_text_tokens
+from session_store.blobs import first_bytes, last_bytes
 
 
 def head_within(text: str, most_tokens: int, *, most_bytes: int | None = None) -> str:
     """As much of the beginning as fits into `most_tokens`, and into `most_bytes` of UTF-8; "" where nothing does."""
     window = text[: _most_chars(most_tokens, most_bytes)]
     if most_bytes is not None:
-        window = _first_bytes(window, most_bytes)
+        window = first_bytes(window.encode("utf-8", "surrogatepass"), most_bytes).decode("utf-8", "surrogatepass")
     part = window[: _fitting_chars(len(window), most_tokens, lambda chars: window[:chars])]
     if len(part) == len(text):
         return text
@@ -28,7 +29,7 @@ def tail_within(text: str, most_tokens: int, *, most_bytes: int | None = None) -
     """The same of the end."""
     window = text[max(0, len(text) - _most_chars(most_tokens, most_bytes)) :]
     if most_bytes is not None:
-        window = _last_bytes(window, most_bytes)
+        window = last_bytes(window.encode("utf-8", "surrogatepass"), most_bytes).decode("utf-8", "surrogatepass")
     length = len(window)
     part = window[length - _fitting_chars(length, most_tokens, lambda chars: window[length - chars :]) :]
     if len(part) == len(text) or text[len(text) - len(part) - 1] == "\n":
@@ -61,23 +62,3 @@ def _fitting_chars(length: int, most_tokens: int, part: Callable[[int], str]) ->
         else:
             over, over_tokens = guess, tokens
     return fits
-
-
-def _first_bytes(text: str, most_bytes: int) -> str:
-    data = text.encode("utf-8", "surrogatepass")
-    end = min(len(data), most_bytes)
-    while end < len(data) and _is_continuation(data[end]):
-        end -= 1
-    return data[:end].decode("utf-8", "surrogatepass")
-
-
-def _last_bytes(text: str, most_bytes: int) -> str:
-    data = text.encode("utf-8", "surrogatepass")
-    start = max(0, len(data) - most_bytes)
-    while start < len(data) and _is_continuation(data[start]):
-        start += 1
-    return data[start:].decode("utf-8", "surrogatepass")
-
-
-def _is_continuation(byte: int) -> bool:
-    return byte & 0xC0 == 0x80

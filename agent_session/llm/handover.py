@@ -21,7 +21,7 @@ from dataclasses import replace
 from operator import is_
 from typing import Final, TypeVar
 
-from agent_session.llm.image_limits import judged
+from agent_session.llm.image_limits import content_with_images, judged
 from agent_session.llm.payload import encode_text
 from agent_session.models import Model
 from session_store.context import paired
@@ -187,7 +187,9 @@ def _with_ids(message: AssistantMessage, ids: Sequence[str]) -> AssistantMessage
 
 def _with_images_that_fit(messages: list[Message], model: Model, api: str) -> list[Message]:
     """A note in the place of each image that cannot be sent."""
-    images = [block for message in messages for block in _blocks(message) if isinstance(block, ImageContent)]
+    images = [
+        block for message in messages for block in content_with_images(message) if isinstance(block, ImageContent)
+    ]
     if not images:
         return messages
     places = iter(judged(images, model, api))
@@ -224,7 +226,7 @@ def _in_words(message: Message) -> Message:
         return replace(message, content=tuple(content))
     if isinstance(message, ToolResultMessage):
         label = TextContent(f"[{'error' if message.is_error else 'result'} of {message.tool_name}]")
-        return UserMessage(content=(label, *_blocks(_filled(message))), timestamp=message.timestamp)
+        return UserMessage(content=(label, *content_with_images(_filled(message))), timestamp=message.timestamp)
     return message
 
 
@@ -238,11 +240,6 @@ def _in_turns(messages: Sequence[Message]) -> Iterator[Message]:
         before = message
     if before is None or isinstance(before, AssistantMessage):
         yield _user(CONTINUE)
-
-
-def _blocks(message: Message) -> tuple[Content, ...]:
-    """The content of a message that may hold images; nothing of any other."""
-    return message.content if isinstance(message, (UserMessage, CustomMessage, ToolResultMessage)) else ()
 
 
 def _with_content(message: _T, content: Sequence[Content]) -> _T:

@@ -14,7 +14,7 @@ from typing import Final
 
 from agent_session.image_format import image_size, image_type
 from agent_session.models import Model
-from session_store.messages import ImageContent
+from session_store.messages import Content, CustomMessage, ImageContent, Message, ToolResultMessage, UserMessage
 
 NOT_SEEN = "[image left out: this model takes no images]"
 NOT_READABLE = "[image left out: it is damaged, or of a type that this model does not take]"
@@ -90,6 +90,11 @@ def judged(images: Sequence[ImageContent], model: Model, api: str) -> list[Image
     for number in sent[:behind]:
         places[number] = TOO_MANY
     return places
+
+
+def content_with_images(message: Message) -> tuple[Content, ...]:
+    """The content of a message that may hold images; nothing of any other."""
+    return message.content if isinstance(message, (UserMessage, CustomMessage, ToolResultMessage)) else ()
 
 
 def longest_side(image: ImageContent) -> int | None:

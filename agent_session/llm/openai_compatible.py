@@ -5,8 +5,9 @@ Only what is this format's own stands here; `direct_client` does the rest.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, ClassVar
 
 from typing_extensions import override
 
@@ -16,11 +17,6 @@ from agent_session.llm.convert import chat_payload
 from agent_session.llm.direct_client import DirectClient
 from agent_session.llm.endpoint import is_openai_host
 from agent_session.llm.failures import Refusal
-
-if TYPE_CHECKING:
-    import re
-
-    import httpx
 
 
 class OpenAICompatibleClient(DirectClient):
@@ -36,19 +32,10 @@ class OpenAICompatibleClient(DirectClient):
 
     path: ClassVar[str] = "/chat/completions"
 
-    def __init__(
-        self,
-        base_url: str | None = None,
-        api_key: str | None = None,
-        *,
-        timeout: float = 30.0,
-        http_client: httpx.AsyncClient | None = None,
-        overflow_patterns: Sequence[re.Pattern[str]] = (),
-    ) -> None:
-        super().__init__(
-            base_url, api_key, timeout=timeout, http_client=http_client, overflow_patterns=overflow_patterns
-        )
-        self._refuses_usage_option: set[str] = set()
+    @cached_property
+    def _refuses_usage_option(self) -> set[str]:
+        """Addresses that do not take the option that asks for usage."""
+        return set()
 
     @property
     @override

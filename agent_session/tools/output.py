@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from session_store.blobs import BlobStore
+from session_store.blobs import BlobStore, first_bytes, last_bytes
 from session_store.json_lines import replace_surrogates
 
 MAX_LINES = 2_000
@@ -100,10 +100,7 @@ def _head(data: bytes, max_bytes: int) -> tuple[bytes, bool]:
     end = data.rfind(b"\n", 0, max_bytes)
     if end >= 0:
         return data[: end + 1], False
-    end = max_bytes
-    while end > 0 and _is_continuation(data[end]):
-        end -= 1
-    return data[:end], True
+    return first_bytes(data, max_bytes), True
 
 
 def _tail(data: bytes, max_bytes: int) -> tuple[bytes, bool]:
@@ -113,16 +110,10 @@ def _tail(data: bytes, max_bytes: int) -> tuple[bytes, bool]:
     newline = data.find(b"\n", start - 1, len(data) - 1)  # the last byte's newline ends a line, it starts none
     if newline >= 0:
         return data[newline + 1 :], False
-    while start < len(data) and _is_continuation(data[start]):
-        start += 1
-    return data[start:], True
+    return last_bytes(data, max_bytes), True
 
 
 def _lines(data: bytes) -> list[bytes]:
     r"""Split after "\n" only: `splitlines` would also split at a carriage return, and the numbers would be off."""
     parts = data.split(b"\n")
     return [part + b"\n" for part in parts[:-1]] + [part for part in parts[-1:] if part]
-
-
-def _is_continuation(byte: int) -> bool:
-    return byte & 0xC0 == 0x80

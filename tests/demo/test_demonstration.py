@@ -66,7 +66,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
 
 
 def test_it_succeeds_without_a_word_on_stderr(played: Played) -> None:
-    # Mutation: count the replaced summary as kept in `Compactor._tokens_after` (one promise is broken: status 1).
+    # Mutation: count the replaced summary as kept in `EntryMaker.tokens_after` (one promise is broken: status 1).
     assert (played.status, played.errors) == (0, "")
 
 

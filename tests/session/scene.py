@@ -119,6 +119,18 @@ async def scene(
                 stage.check_whole()
 
 
+def filled(count: int = 3, size: int = 60) -> list[Any]:
+    """The answers that `fill` gets."""
+    return [reply(words(size, f"answer {number}")) for number in range(count)]
+
+
+async def fill(stage: Scene, count: int = 3, size: int = 60) -> None:
+    """A few finished prompts, so that there is something to compact; what was told of them is forgotten."""
+    for number in range(count):
+        await stage.session.prompt(words(size, f"question {number}"))
+    stage.events.clear()
+
+
 def texts(messages: Iterable[Message]) -> list[str]:
     return [str(getattr(message, "text", getattr(message, "summary", ""))) for message in messages]
 

@@ -20,7 +20,7 @@ from agent_session import (
 from agent_session.testing import Step, always, call, calls, fail, reply, stop
 from session_store import SessionManager
 from session_store.messages import TextContent, UserMessage
-from tests.session.scene import SUMMARY, Scene, results, scene, texts, words
+from tests.session.scene import SUMMARY, fill, filled, results, scene, texts, words
 
 
 @tool
@@ -31,16 +31,6 @@ def giant(size: int) -> str:
         size: How many.
     """
     return "HEAD " + words(size) + " TAIL"
-
-
-async def fill(stage: Scene, count: int = 3, size: int = 60) -> None:
-    for number in range(count):
-        await stage.session.prompt(words(size, f"question {number}"))
-    stage.events.clear()
-
-
-def filled(count: int = 3, size: int = 60) -> list[Any]:
-    return [reply(words(size, f"answer {number}")) for number in range(count)]
 
 
 def said(text: str) -> UserMessage:

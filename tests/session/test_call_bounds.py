@@ -12,7 +12,7 @@ import pytest
 
 from agent_session import AgentSessionError, CompactionEnd, TurnEnd, tool
 from agent_session.testing import always, call, cut, fail, reply, stop, stream_error
-from tests.session.scene import SUMMARY, Scene, scene, words
+from tests.session.scene import SUMMARY, Scene, fill, filled, scene, words
 
 RETRIES = 1
 SUMMARY_CALLS = 3
@@ -54,20 +54,17 @@ def bound(turns: int) -> int:
 
 async def counted(tmp_path: Path, steps: list[Any], summaries: list[Any], **options: Any) -> tuple[Scene, int]:
     """The scene after one more prompt, and the calls that it cost, summaries included."""
-    filling = [reply(words(60, f"answer {number}")) for number in range(3)]
     async with scene(
         tmp_path,
-        [*filling, *steps],
+        [*filled(), *steps],
         summaries=summaries,
         tools=[step],
         retry={"max_retries": RETRIES},
         compaction={"max_summary_calls": SUMMARY_CALLS},
         **options,
     ) as stage:
-        for number in range(3):
-            await stage.session.prompt(words(60, f"question {number}"))
+        await fill(stage)
         before = len(stage.provider.requests)
-        stage.events.clear()
         with suppress(AgentSessionError):
             await stage.session.prompt("Go on.")
         return stage, len(stage.provider.requests) - before

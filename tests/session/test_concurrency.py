@@ -23,17 +23,7 @@ from agent_session import (
 )
 from agent_session.activity import ActivityGate
 from agent_session.testing import ScriptedModel, call, fail, hold, reply
-from tests.session.scene import SUMMARY, Scene, scene, texts, words
-
-
-async def fill(stage: Scene, prompts: int = 3) -> None:
-    for number in range(prompts):
-        await stage.session.prompt(words(60, f"question {number}"))
-    stage.events.clear()
-
-
-def filled() -> list[Any]:
-    return [reply(words(60, f"answer {number}")) for number in range(3)]
+from tests.session.scene import SUMMARY, fill, filled, scene, texts
 
 
 async def attempt(outcomes: list[Any], verb: Callable[[], Awaitable[Any]]) -> None:

@@ -139,7 +139,7 @@ async def test_keeping_nothing_recent_still_leaves_a_valid_context(tmp_path: Pat
 
 
 async def test_the_kept_tail_is_the_same_entries_word_for_word(tmp_path: Path) -> None:
-    # Mutation: in `Compactor._entry` take the entry before the boundary, or none.
+    # Mutation: in `EntryMaker._stored_form` take the entry before the boundary, or none.
     steps = [reply(words(30, f"answer {number}")) for number in range(5)]
     async with scene(tmp_path, steps, window=8_000, keep=100) as stage:
         for number in range(5):
@@ -184,7 +184,7 @@ async def test_an_old_call_that_nobody_answered_does_not_stop_a_compaction(tmp_p
 
 
 async def test_the_request_of_a_turn_that_is_cut_in_two_survives_word_for_word(tmp_path: Path) -> None:
-    # Mutation: in `Compactor._entry` leave `with_current_request` out.
+    # Mutation: in `EntryMaker.measured` leave `with_current_request` out.
     steps = [call("look", at=f"thing {number}") for number in range(12)] + [reply("done")]
     wish = "Please look at all twelve things and tell me which one is blue."
     async with scene(tmp_path, steps, tools=[look], window=8_000) as stage:
@@ -203,7 +203,7 @@ async def test_the_request_of_a_turn_that_is_cut_in_two_survives_word_for_word(t
 
 
 async def test_what_a_compaction_says_is_left_is_what_is_measured_afterwards(tmp_path: Path) -> None:
-    # Mutation: in `Compactor._tokens_after` count the summary that is replaced among what is kept.
+    # Mutation: in `estimated_after` count the summary that is replaced among what is kept.
     steps = [reply(words(30, f"answer {number}")) for number in range(10)]
     long_summary = [reply(words(120, "first")), reply(SUMMARY)]
     async with scene(tmp_path, steps, summaries=long_summary, window=8_000, keep=150) as stage:

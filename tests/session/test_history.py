@@ -7,19 +7,10 @@ from pathlib import Path
 import pytest
 
 from agent_session import RecordedMessage, SearchHit, SyncSession, tool
-from agent_session.testing import ScriptedModel, Step, always, calls, fail, reply
+from agent_session.testing import ScriptedModel, always, calls, fail, reply
 from session_store import AssistantMessage, SessionManager, SystemMessage, ToolCall, UserMessage
 from session_store.messages import BashExecutionMessage, CompactionSummaryMessage, as_content
-from tests.session.scene import SUMMARY, Scene, scene, texts, words
-
-
-def filled(count: int = 3) -> list[Step]:
-    return [reply(words(60, f"answer {number}")) for number in range(count)]
-
-
-async def fill(stage: Scene, count: int = 3) -> None:
-    for number in range(count):
-        await stage.session.prompt(words(60, f"question {number}"))
+from tests.session.scene import SUMMARY, fill, filled, scene, texts, words
 
 
 async def test_what_was_summarised_is_listed_as_it_was_said_and_what_is_in_the_context_is_not(tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ async def test_compactions_that_do_not_help_are_capped_and_a_warning_names_the_t
 
 
 async def test_ten_compactions_neither_stack_nor_lose_what_is_pinned(tmp_path: Path) -> None:
-    # Mutation: in `Compactor._entry` add to the previous summary instead of replacing it.
+    # Mutation: in `EntryMaker._stored_form` add to the previous summary instead of replacing it.
     steps = [reply(words(40, f"answer {number}")) for number in range(30)]
     async with scene(tmp_path, steps, window=8_000) as stage:
         stage.session.on("before_compact", lambda event: Summarize(pinned=["PIN: tabs, never spaces"]))

@@ -27,19 +27,9 @@ from agent_session import (
     tool,
 )
 from agent_session.testing import calls, fail, hold, reply, stop
-from tests.session.scene import SUMMARY, Scene, scene, texts, words
+from tests.session.scene import SUMMARY, fill, filled, scene, texts, words
 
 COMPACTION = ("before_compact", "compaction_start", "session_compact", "compaction_end")
-
-
-async def fill(stage: Scene, prompts: int = 3) -> None:
-    for number in range(prompts):
-        await stage.session.prompt(words(60, f"question {number}"))
-    stage.events.clear()
-
-
-def filled(prompts: int = 3) -> list[Any]:
-    return [reply(words(60, f"answer {number}")) for number in range(prompts)]
 
 
 def extension(event: str, answer: Callable[[Any], Any]) -> Callable[[Any], None]:
@@ -119,7 +109,7 @@ async def test_a_handler_may_have_the_runtime_summarise(tmp_path: Path) -> None:
 
 
 async def test_a_handler_may_add_to_the_default_summary(tmp_path: Path) -> None:
-    # Mutation: in `Compactor._entry` leave the pinned text out.
+    # Mutation: in `EntryMaker._stored_form` leave the pinned text out.
     more = Summarize(instructions="Name the file.", pinned=["PINNED: exactly this."])
     async with scene(tmp_path, filled(), extensions=[extension("before_compact", lambda event: more)]) as stage:
         await fill(stage)
@@ -184,7 +174,7 @@ async def test_a_failed_automatic_compaction_leaves_the_run_going(tmp_path: Path
 
 
 async def test_a_summary_larger_than_what_it_stands_for_is_not_stored(tmp_path: Path) -> None:
-    # Mutation: in `Compactor._tokens_after` drop the comparison.
+    # Mutation: in `EntryMaker.tokens_after` drop the comparison.
     async with scene(tmp_path, filled(), summaries=[reply(words(900))]) as stage:
         await fill(stage)
         with pytest.raises(CompactionError, match="no progress"):
@@ -385,7 +375,7 @@ async def test_each_trigger_asks_its_handlers_once(tmp_path: Path, reason: str) 
 
 
 async def test_a_handler_may_keep_nothing_or_its_own_part_of_the_history(tmp_path: Path) -> None:
-    # Mutation: in `Compactor._entry` ignore the handler's boundary; in `SessionCompact._folded` store `KEEP_NOTHING`.
+    # Mutation: in `EntryMaker._stored_form` ignore the handler's boundary; in `SessionCompact._folded` store `KEEP_NOTHING`.
     async with scene(tmp_path, [*filled(), reply("fine")]) as stage:
         await fill(stage)
         second = [line["id"] for line in stage.lines("message") if line["message"]["role"] == "user"][1]
@@ -406,7 +396,7 @@ async def test_a_handler_may_keep_nothing_or_its_own_part_of_the_history(tmp_pat
 
 
 async def test_a_handlers_summary_that_cuts_a_turn_in_two_still_carries_its_request(tmp_path: Path) -> None:
-    # Mutation: in `Compactor._completed` leave `with_current_request` out.
+    # Mutation: in `EntryMaker.measured` leave `with_current_request` out.
     async with scene(tmp_path, filled()) as stage:
         await fill(stage)
         answer = [line["id"] for line in stage.lines("message") if line["message"]["role"] == "assistant"][2]

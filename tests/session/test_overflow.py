@@ -17,7 +17,7 @@ from agent_session import (
     tool,
 )
 from agent_session.testing import call, fail, reply, stop
-from tests.session.scene import Scene, scene, texts, veto_on, words
+from tests.session.scene import fill, filled, scene, texts, veto_on, words
 
 TOO_LONG = "Range of input length should be [1, 1000]"
 
@@ -26,15 +26,6 @@ TOO_LONG = "Range of input length should be [1, 1000]"
 def look(at: str) -> str:
     """Look at something."""
     return words(60, f"seen {at}")
-
-
-async def fill(stage: Scene, prompts: int = 3) -> None:
-    for number in range(prompts):
-        await stage.session.prompt(words(60, f"question {number}"))
-
-
-def filled() -> list[Any]:
-    return [reply(words(60, f"answer {number}")) for number in range(3)]
 
 
 async def test_an_overflow_in_unusual_words_is_compacted_and_never_sent_again_unchanged(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ from session_store import (
 )
 from session_store.entries import CompactionEntry
 from tests.pictures import png
-from tests.session.scene import SUMMARY, scene, texts, words
+from tests.session.scene import SUMMARY, fill, filled, scene, texts, words
 
 CLAUDE = Model("anthropic/claude-sonnet-4-5", context_window=200_000, max_output_tokens=8_000)
 GPT = Model("openai/scripted", context_window=200_000)
@@ -134,10 +134,9 @@ async def test_a_call_that_waits_for_an_approval_is_answered_before_anything_is_
         await approved.wait()
         return "deployed"
 
-    steps = [*(reply(words(60, f"answer {number}")) for number in range(3)), calls([("deploy", {})]), reply("done")]
+    steps = [*filled(), calls([("deploy", {})]), reply("done")]
     async with scene(tmp_path, steps, window=8_000, keep=80, tools=[deploy]) as stage:
-        for number in range(3):
-            await stage.session.prompt(words(60, f"question {number}"))
+        await fill(stage)
         with anyio.fail_after(5):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(stage.session.prompt, "deploy it")
@@ -174,10 +173,9 @@ async def test_a_compaction_that_does_not_wait_ends_the_waiting_call_and_the_nex
         await anyio.sleep_forever()
         return "deployed"
 
-    steps = [*(reply(words(60, f"answer {number}")) for number in range(3)), calls([("deploy", {})]), reply("fine")]
+    steps = [*filled(), calls([("deploy", {})]), reply("fine")]
     async with scene(tmp_path, steps, window=8_000, keep=80, tools=[deploy]) as stage:
-        for number in range(3):
-            await stage.session.prompt(words(60, f"question {number}"))
+        await fill(stage)
         with anyio.fail_after(5):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(stage.session.prompt, "deploy it")
@@ -336,7 +334,7 @@ async def test_what_the_summariser_thought_is_neither_in_the_log_nor_in_the_cont
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Mutation: store the summariser's answer instead of its text.
-    steps = [*(reply(words(60, f"answer {number}")) for number in range(3)), reply("fine")]
+    steps = [*filled(), reply("fine")]
     summaries = [always(reply(SUMMARY, thinking="opaque reasoning"))]
     async with session_on(tmp_path, monkeypatch, CLAUDE, steps, summaries=summaries) as (session, provider):
         for number in range(3):

@@ -10,19 +10,9 @@ import pytest
 
 from agent_session import CompactionOutcome, Model, ModelCost
 from agent_session.testing import hold, reply
-from tests.session.scene import SUMMARY, Scene, scene, words
+from tests.session.scene import SUMMARY, fill, filled, scene
 
 PRICED = Model("openai/scripted", context_window=2_000, cost=ModelCost(input=1.0, output=2.0))
-
-
-def filled(count: int = 3) -> list[Any]:
-    return [reply(words(60, f"answer {number}")) for number in range(count)]
-
-
-async def fill(stage: Scene, count: int = 3) -> None:
-    for number in range(count):
-        await stage.session.prompt(words(60, f"question {number}"))
-    stage.events.clear()
 
 
 def files_in(folder: Path) -> list[Path]:
@@ -84,7 +74,7 @@ async def test_a_preview_is_one_line(tmp_path: Path) -> None:
 
 
 async def test_where_nothing_would_be_done_the_preview_says_why(tmp_path: Path) -> None:
-    # Mutation: in `Compactor.preview` go on after a skip.
+    # Mutation: in `EntryMaker.preview` go on after a skip.
     async with scene(tmp_path, [reply("hi")]) as stage:
         await stage.session.prompt("hello")
         preview = await stage.session.compact(dry_run=True)

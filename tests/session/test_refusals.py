@@ -24,17 +24,7 @@ from agent_session import (
     Warning,
 )
 from agent_session.testing import FakeProvider, always, collect, cut, fail, reply, stop
-from tests.session.scene import SUMMARY, Scene, scene, texts, words
-
-
-def filled() -> list[Any]:
-    return [reply(words(60, f"answer {number}")) for number in range(3)]
-
-
-async def fill(stage: Scene) -> None:
-    for number in range(3):
-        await stage.session.prompt(words(60, f"question {number}"))
-
+from tests.session.scene import SUMMARY, fill, filled, scene, texts, words
 
 # Sizes -----------------------------------------------------------------------------------------------
 

@@ -28,18 +28,7 @@ from agent_session.recorder import add_usage
 from agent_session.testing import ScriptedModel, call, fail, reply, stop
 from session_store import SessionManager
 from session_store.messages import Cost
-from tests.session.scene import SUMMARY, Scene, scene, texts, words
-
-
-def filled(count: int = 3, size: int = 60) -> list[Any]:
-    return [reply(words(size, f"answer {number}")) for number in range(count)]
-
-
-async def fill(stage: Scene, count: int = 3, size: int = 60) -> None:
-    for number in range(count):
-        await stage.session.prompt(words(size, f"question {number}"))
-    stage.events.clear()
-
+from tests.session.scene import SUMMARY, fill, filled, scene, texts, words
 
 # Which model ------------------------------------------------------------------------------------
 
@@ -229,7 +218,7 @@ async def test_what_several_failed_attempts_cost_is_added_up(tmp_path: Path) -> 
 
 
 async def test_what_a_summary_cost_stands_on_its_entry_a_handlers_own_spending_included(tmp_path: Path) -> None:
-    # Mutation: in `Compactor._entry` store no usage, or only what the runtime spent.
+    # Mutation: in `EntryMaker.entry` store no usage, or only what the runtime spent.
     async def mine(event: BeforeCompact) -> CompactionResult:
         made = await event.summarize()
         return CompactionResult(made.summary, usage=Usage(input=50, output=5))
@@ -332,7 +321,7 @@ async def test_what_is_appended_meanwhile_stays_behind_the_boundary(tmp_path: Pa
 
 
 async def test_the_size_afterwards_is_told_on_the_scale_of_the_size_before(tmp_path: Path) -> None:
-    # Mutation: in `Compactor._tokens_after` leave the scale out.
+    # Mutation: in `EntryMaker.tokens_after` leave the scale out.
     steps = [*filled(), reply("full", usage=(950, 0, 0, 5))]
     async with scene(tmp_path, steps) as stage:
         await fill(stage)

@@ -4,24 +4,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from agent_session import AgentSessionError, SessionFork, SessionManager, SessionTree, TreeSummary, Veto
 from agent_session.testing import fail, reply
 from session_store import jsonl_log
-from tests.session.scene import Scene, scene, texts, words
-
-
-def filled(count: int = 3) -> list[Any]:
-    return [reply(words(60, f"answer {number}")) for number in range(count)]
-
-
-async def fill(stage: Scene, count: int = 3) -> None:
-    for number in range(count):
-        await stage.session.prompt(words(60, f"question {number}"))
-    stage.events.clear()
+from tests.session.scene import Scene, fill, filled, scene, texts, words
 
 
 def user_ids(stage: Scene) -> list[str]:

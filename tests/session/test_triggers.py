@@ -11,7 +11,7 @@ import pytest
 from agent_session import AgentStart, CompactionEnd, EntryAppended, SessionCompact, SessionStart, ToolContext, tool
 from agent_session.testing import call, calls, fail, reply, stop
 from session_store import SessionManager
-from tests.session.scene import SUMMARY, Scene, scene, texts, words
+from tests.session.scene import SUMMARY, fill, scene, texts, words
 
 COMPACTION = ("before_compact", "compaction_start", "session_compact", "compaction_end")
 RUN = ("agent_start", "turn_start", "turn_end", *COMPACTION, "agent_end", "agent_settled")
@@ -25,12 +25,6 @@ def look(at: str) -> str:
         at: what to look at.
     """
     return words(40, f"seen {at}")
-
-
-async def fill(stage: Scene, prompts: int = 3, size: int = 60) -> None:
-    """A few finished prompts, so that there is something to compact."""
-    for number in range(prompts):
-        await stage.session.prompt(words(size, f"question {number}"))
 
 
 async def test_a_full_context_is_compacted_after_the_last_turn_and_nothing_more_is_asked(tmp_path: Path) -> None:
@@ -224,7 +218,7 @@ async def test_without_reported_usage_the_estimate_decides(tmp_path: Path) -> No
     # Mutation: in `measure` return 0 tokens where no usage was reported.
     steps = [reply(words(120, f"answer {number}"), usage=(0, 0, 0, 0)) for number in range(5)]
     async with scene(tmp_path, steps) as stage:
-        await fill(stage, prompts=5, size=120)
+        await fill(stage, count=5, size=120)
         assert stage.compactions
         assert not stage.session.context_usage().is_reported
 

@@ -19,17 +19,7 @@ from agent_session import (
 )
 from agent_session.testing import fail, hold, reply
 from session_store import CompactionEntry, jsonl_log
-from tests.session.scene import SUMMARY, Scene, scene, texts, words
-
-
-def filled(count: int = 3) -> list[Any]:
-    return [reply(words(60, f"answer {number}")) for number in range(count)]
-
-
-async def fill(stage: Scene, count: int = 3) -> None:
-    for number in range(count):
-        await stage.session.prompt(words(60, f"question {number}"))
-    stage.events.clear()
+from tests.session.scene import SUMMARY, fill, filled, scene, texts
 
 
 async def test_an_undo_brings_back_what_was_summarised_and_keeps_what_came_after(tmp_path: Path) -> None:

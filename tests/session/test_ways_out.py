@@ -32,14 +32,7 @@ from agent_session import (
 from agent_session.testing import FakeProvider, call, calls, fail, hold, reply
 from session_store import SessionManager, SessionReadOnlyError, TextContent, UserMessage
 from session_store.entries import UsageEntry
-from tests.session.scene import SUMMARY, Scene, scene, texts, words
-
-
-async def fill(stage: Scene) -> None:
-    for number in range(2):
-        await stage.session.prompt(words(60, f"question {number}"))
-    stage.events.clear()
-
+from tests.session.scene import SUMMARY, fill, scene, texts
 
 # Who asked for a compaction is answered ----------------------------------------------------------
 
@@ -48,7 +41,7 @@ async def test_a_compaction_asked_of_a_run_that_fails_is_made_after_it(tmp_path:
     # Mutation: in `SessionCore.hold_run` leave `_serve_asks` out of the `finally`.
     failing = hold(fail(400, "no such parameter"))
     async with scene(tmp_path, [reply("a"), reply("b"), failing]) as stage, anyio.create_task_group() as tasks:
-        await fill(stage)
+        await fill(stage, 2)
 
         async def prompt() -> None:
             with pytest.raises(ModelError):
@@ -75,7 +68,7 @@ async def test_a_compaction_asked_of_a_run_is_answered_when_an_abort_ends_both(t
         scene(tmp_path, [reply("a"), reply("b"), answer], summaries=[summary]) as stage,
         anyio.create_task_group() as tasks,
     ):
-        await fill(stage)
+        await fill(stage, 2)
         tasks.start_soon(stage.session.prompt, "go on")
         with anyio.fail_after(5):
             await answer.started.wait()
@@ -103,7 +96,7 @@ async def test_a_compaction_that_must_not_interrupt_waits_for_the_next_in_line_a
 
     first, second = hold(reply("c")), hold(reply("d"))
     async with scene(tmp_path, [reply("a"), reply("b"), first, second]) as stage, anyio.create_task_group() as tasks:
-        await fill(stage)
+        await fill(stage, 2)
         said: list[str] = []
         outcomes: list[str] = []
 
@@ -146,7 +139,7 @@ async def test_a_compaction_that_waits_for_the_run_it_interrupts_can_be_aborted(
 
     answer = hold(reply("c"))
     async with scene(tmp_path, [reply("a"), reply("b"), answer]) as stage, anyio.create_task_group() as tasks:
-        await fill(stage)
+        await fill(stage, 2)
         stage.session.on("agent_end", slow)
         outcomes: list[str] = []
 
@@ -486,7 +479,7 @@ async def test_what_a_vetoed_summary_cost_is_told_and_owed_until_it_is_written(t
 
     steps = [reply("a"), reply("b")]
     async with scene(tmp_path, steps, summaries=[reply(SUMMARY, usage=(100, 0, 0, 50))], check=False) as stage:
-        await fill(stage)
+        await fill(stage, 2)
         stage.session.on("session_compact", veto)
         assert (await stage.session.compact()).status == "vetoed"
         intact = stage.path.read_bytes()
@@ -528,7 +521,7 @@ async def test_a_wrong_argument_is_refused_by_name_before_anything_is_done(
 async def test_a_read_only_session_is_not_compacted_at_anybodys_expense(tmp_path: Path) -> None:
     # Mutation: in `SessionCore._hold_compaction` do not look at `is_read_only`.
     async with scene(tmp_path, [reply("a"), reply("b")]) as stage:
-        await fill(stage)
+        await fill(stage, 2)
     manager = SessionManager.open(stage.path, read_only=True)
     async with scene(tmp_path, [], summaries=[], manager=manager, check=False) as reading:
         with pytest.raises(SessionReadOnlyError):
