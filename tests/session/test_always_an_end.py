@@ -181,7 +181,7 @@ async def test_no_call_is_made_where_the_history_needs_more_calls_than_there_may
 
 
 async def test_where_the_model_gives_no_summary_and_the_context_does_not_fit_a_digest_stands_in(tmp_path: Path) -> None:
-    # Mutation: in `Compactor._result` raise the model's error whatever the size.
+    # Mutation: in `EntryMaker.made` raise the model's error whatever the size.
     steps = [
         *filled(),
         fail(400, "maximum context length is 1000 tokens, your messages resulted in 1200"),
@@ -201,7 +201,7 @@ async def test_where_the_model_gives_no_summary_and_the_context_does_not_fit_a_d
 
 
 async def test_a_manual_compaction_that_fails_in_a_window_with_room_is_an_error(tmp_path: Path) -> None:
-    # Mutation: in `Compactor._result` make a digest of every failure.
+    # Mutation: in `EntryMaker.made` make a digest of every failure.
     async with scene(tmp_path, filled(), summaries=[always(fail(400, "the model is gone"))]) as stage:
         await fill(stage)
         with pytest.raises(CompactionError, match="the model is gone"):
@@ -210,7 +210,7 @@ async def test_a_manual_compaction_that_fails_in_a_window_with_room_is_an_error(
 
 
 async def test_the_third_automatic_failure_in_a_row_is_a_digest(tmp_path: Path) -> None:
-    # Mutation: in `Compactor._result` do not ask the back-off.
+    # Mutation: in `EntryMaker.made` do not ask the back-off.
     steps = [reply(words(10), usage=(950, 0, 0, 10)) for _ in range(4)]
     async with scene(tmp_path, [*filled(), *steps], summaries=[always(stop("stop", text=" "))]) as stage:
         await fill(stage)
@@ -221,7 +221,7 @@ async def test_the_third_automatic_failure_in_a_row_is_a_digest(tmp_path: Path) 
 
 
 async def test_with_the_digest_as_summariser_no_model_is_asked(tmp_path: Path) -> None:
-    # Mutation: in `Compactor._result` do not look at the setting.
+    # Mutation: in `EntryMaker.made` do not look at the setting.
     async with scene(tmp_path, filled(), summaries=[], compaction={"summarizer": "digest"}) as stage:
         await fill(stage)
         outcome = await stage.session.compact()

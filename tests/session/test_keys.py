@@ -68,6 +68,19 @@ async def test_a_callable_gives_a_key_for_each_request(
     assert keys_sent(provider) == ["first", "second"]
 
 
+async def test_a_summary_is_asked_for_with_a_key_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str
+) -> None:
+    # Mutation: in `Summarizer._answered` give no key.
+    keys = iter(f"key-{number}" for number in range(9))
+    steps = (*(reply(f"answer {number} " * 60) for number in range(3)), reply(SUMMARY))
+    async with opened(tmp_path, monkeypatch, model, *steps, api_key=lambda: next(keys)) as (session, provider):
+        for number in range(3):
+            await session.prompt(f"question {number} " * 60)
+        assert (await session.compact()).status == "applied"
+    assert keys_sent(provider) == ["key-0", "key-1", "key-2", "key-3"]
+
+
 def files_below(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 

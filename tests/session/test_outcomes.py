@@ -375,7 +375,8 @@ async def test_each_trigger_asks_its_handlers_once(tmp_path: Path, reason: str) 
 
 
 async def test_a_handler_may_keep_nothing_or_its_own_part_of_the_history(tmp_path: Path) -> None:
-    # Mutation: in `EntryMaker._stored_form` ignore the handler's boundary; in `SessionCompact._folded` store `KEEP_NOTHING`.
+    # Mutation: in `EntryMaker._stored_form` ignore the handler's boundary; in `SessionCompact._folded` store
+    # `KEEP_NOTHING`.
     async with scene(tmp_path, [*filled(), reply("fine")]) as stage:
         await fill(stage)
         second = [line["id"] for line in stage.lines("message") if line["message"]["role"] == "user"][1]

@@ -62,7 +62,7 @@ async def test_a_key_is_resolved_anew_for_each_request(tmp_path: Path, is_async:
 
 
 async def test_the_patience_with_a_silent_stream_is_the_setting(tmp_path: Path) -> None:
-    # Mutation: in `build_request` leave `silence_seconds` out; in `Summarizer._request` take the session's.
+    # Mutation: in `build_request` leave `silence_seconds` out; in `Summarizer._call` take the session's.
     settings = Settings().merged({"retry": {"silence_seconds": 7.0}, "compaction": {"summary_silence_seconds": 3.0}})
     steps = [reply(words(100)) for _ in range(3)]
     model = ScriptedModel(steps, summaries=[always(reply("## Goal\nGo on."))])

@@ -75,7 +75,7 @@ async def test_a_summary_is_written_with_little_thinking_and_once_more_without_w
 
 
 async def test_a_summary_that_fails_for_the_moment_is_asked_for_again(tmp_path: Path) -> None:
-    # Mutation: in `Summarizer._request` raise the first error.
+    # Mutation: in `Summarizer._answered` raise the first error.
     async with scene(tmp_path, filled(), summaries=[fail(503, "busy"), reply(SUMMARY)]) as stage:
         await fill(stage)
         assert (await stage.session.compact()).status == "applied"

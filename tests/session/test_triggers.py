@@ -109,7 +109,7 @@ async def test_an_overflow_is_compacted_away_and_the_request_is_repeated_once(tm
 
 
 async def test_a_manual_compaction_says_what_it_did(tmp_path: Path) -> None:
-    # Mutation: drop `instructions` in `Compactor._summary`.
+    # Mutation: drop `instructions` in `EntryMaker._order`.
     steps = [reply(words(60, f"answer {number}")) for number in range(3)]
     async with scene(tmp_path, steps, summaries=[reply(SUMMARY, usage=(500, 0, 0, 50))], window=8_000) as stage:
         await fill(stage)

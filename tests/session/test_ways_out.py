@@ -168,7 +168,7 @@ async def test_a_compaction_that_waits_for_the_run_it_interrupts_can_be_aborted(
 
 
 async def test_what_is_queued_during_a_tree_move_is_answered_after_it(tmp_path: Path) -> None:
-    # Mutation: in `SessionCore.navigate` leave `wake` out.
+    # Mutation: in `SessionCore.move` leave `wake` out.
     summary = hold(reply(SUMMARY))
     async with (
         scene(tmp_path, [reply("a"), reply("b"), reply("c")], summaries=[summary]) as stage,
