@@ -33,9 +33,8 @@ _NAMES: dict[str, str] = {
     "agent_session.tools.types": "Tool ToolContext ToolResult",
     "agent_session.tools.decorator": "tool",
     "agent_session.compaction.types": "CompactionOutcome CompactionResult FileOps KEEP_NOTHING",
-    "agent_session.compaction.tokens": (
-        "estimate_chars_as_tokens estimate_message_tokens estimate_fixed_request_tokens"
-    ),
+    "agent_session.compaction.text_tokens": "estimate_chars_as_tokens",
+    "agent_session.compaction.tokens": "estimate_message_tokens estimate_fixed_request_tokens",
     "agent_session.extending.api": "ExtensionAPI",
     "agent_session.extending.context": "ExtensionContext",
     "agent_session.extending.extension_set": "LoadedExtension",

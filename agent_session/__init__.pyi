@@ -2,8 +2,8 @@
 # fmt: off
 # ruff: noqa: I001
 from agent_session import events as events, hooks as hooks, testing as testing
+from agent_session.compaction.text_tokens import estimate_chars_as_tokens as estimate_chars_as_tokens
 from agent_session.compaction.tokens import (
-    estimate_chars_as_tokens as estimate_chars_as_tokens,
     estimate_fixed_request_tokens as estimate_fixed_request_tokens,
     estimate_message_tokens as estimate_message_tokens,
 )

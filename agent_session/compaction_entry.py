@@ -68,6 +68,7 @@ class EntryMaker:
             tokens_before=max(tokens, budget.limit, request.refused_tokens or 0)
             if request.reason == "overflow"
             else tokens,
+            ratio=parts.meter.ratio,
             ledger=parts.meter.ledger,
             locate=parts.recorder.place_of,
             keep_recent_tokens=request.keep_recent_tokens if keep_recent_tokens is None else keep_recent_tokens,

@@ -46,6 +46,7 @@ class ModelState:
         self._api_key = api_key
         self._key_provider = model.provider
         self._learned_limit: int | None = None
+        self._is_limit_measured = False
         self._overflow_patterns: tuple[re.Pattern[str], ...] = ()
 
     @property
@@ -58,7 +59,7 @@ class ModelState:
 
     @property
     def learned_limit(self) -> int | None:
-        """Tokens: the smallest limit that an overflow error of this model named."""
+        """Tokens: the smallest limit that an overflow error of this model named, or the size of what it refused."""
         return self._learned_limit
 
     @property
@@ -99,10 +100,19 @@ class ModelState:
         check_thinking_level(level)
         self._thinking_level = level
 
-    def learn_limit(self, limit: int | None) -> None:
-        """What an error said only ever lowers the limit. Numbers too small to be a window are ignored."""
-        if limit is not None and limit >= 256:
-            self._learned_limit = limit if self._learned_limit is None else min(self._learned_limit, limit)
+    def learn_limit(self, limit: int | None, *, is_measured: bool = False) -> None:
+        """What an error said only ever lowers the limit. Numbers too small to be a window are ignored.
+
+        `is_measured`: nobody named the number, it is the size of what was refused.
+        """
+        if limit is None or limit < 256 or (self._learned_limit is not None and limit >= self._learned_limit):
+            return
+        self._learned_limit, self._is_limit_measured = limit, is_measured
+
+    def lift_limit(self, taken: int) -> None:
+        """The model took this many tokens: a limit below it that was only measured was none."""
+        if self._learned_limit is not None and self._is_limit_measured and taken > self._learned_limit:
+            self._learned_limit = None
 
     def learn_no_images(self) -> None:
         """A refusal said that the model takes none, whatever the catalogue knows."""

@@ -19,7 +19,7 @@ async def build_request(parts: Parts) -> ModelRequest:
     settings = parts.settings()
     context = parts.meter.context()
     budget = parts.meter.budget(settings.compaction)
-    measurement = parts.meter.measure(context)
+    measurement = parts.meter.measure()
     messages = tuple(item.message for item in context)
     if parts.dispatcher.hooks.has(Context):
         messages = (await parts.dispatcher.decide(Context(messages=messages))).messages

@@ -29,6 +29,7 @@ from agent_session.events import (
     Warning,
 )
 from agent_session.image_pruning import prune_images
+from agent_session.llm.overflow import is_overflow_finish
 from agent_session.llm.retry import delay_for
 from agent_session.parts import Parts
 from agent_session.prompting import open_run
@@ -186,6 +187,7 @@ class Run:
                 error = answer.error
                 why_not = str(error) if error is not None else None
                 if error is None:
+                    await self._note_report(answer)
                     break
                 self._note_limit(error)
                 await parts.dispatcher.notify(MessageDiscarded(reason=str(error)))
@@ -251,14 +253,34 @@ class Run:
         return self._parts.meter.budget(self._parts.settings().compaction).limit
 
     def _note_limit(self, error: ModelError) -> None:
-        """What a refusal for size says of the limit: its number, or else that this context is above it."""
+        """What a refusal for size says of the limit: its number, or else that this context is above it.
+
+        A finish reason alone says nothing of it: some providers stop with it in a small context, too.
+        """
         if error.kind != "overflow":
             return
-        refused = self._parts.meter.measure().tokens
+        parts = self._parts
+        if error.requested is not None:
+            parts.meter.learn_refused(error.requested)
+        refused = parts.meter.measure().tokens
         if error.limit is not None:
-            self._parts.models.learn_limit(error.limit)
-        elif refused >= self._window // _MOST_MISCOUNT:
-            self._parts.models.learn_limit(refused)
+            parts.models.learn_limit(error.limit)
+        elif not is_overflow_finish(error.code or "") and refused >= self._window // _MOST_MISCOUNT:
+            parts.models.learn_limit(refused, is_measured=True)
+
+    async def _note_report(self, answer: Answer) -> None:
+        """What the provider counted of the request: more than a measured limit lifts it, far too little is told."""
+        parts, usage = self._parts, answer.message.usage
+        if usage.is_reported:
+            parts.models.lift_limit(usage.input + usage.cache_read + usage.cache_write)
+        if (low := parts.meter.distrusts(answer.entry.id)) is not None:
+            model, (sent, counted) = parts.models.model.id, low
+            await self._warn_once(
+                f"dropped front of {model}",
+                f"{model}: of about {sent:,} tokens that were sent the provider counted {counted:,}; its server seems "
+                "to drop the front of the conversation. Raise its context size (num_ctx of Ollama, --ctx-size of "
+                f"llama.cpp), or say how large it is: Model({model!r}, context_window=...)",
+            )
 
     async def _check(self, *, before_request: bool) -> None:
         """A safe point: honour what handlers asked for, then compact if the context is too large.

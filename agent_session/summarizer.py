@@ -20,7 +20,8 @@ import anyio
 from agent_session.compaction.chunks import Chunks, chunked
 from agent_session.compaction.prompts import SUMMARY_SYSTEM_PROMPT, check_summary, prefix_prompt, summary_prompt
 from agent_session.compaction.serialize import conversation_text
-from agent_session.compaction.tokens import estimate_text_tokens
+from agent_session.compaction.text_tokens import estimate_text_tokens
+from agent_session.compaction.tokens import estimate_fixed_request_tokens
 from agent_session.errors import ContextOverflowError, ModelError, ModelRequestError, SummarizationError
 from agent_session.llm.builder import MessageBuilder
 from agent_session.llm.client import Finish, ModelRequest, ThinkingLevel
@@ -167,8 +168,9 @@ class Summarizer:
                 texts, calls, previous = 0, 1, self._parts.meter.measure().tokens
             else:
                 chunks = self._chunks(model, order, max_tokens, spending, tightenings=0)
-                texts, calls = sum(map(estimate_text_tokens, chunks.texts)), len(chunks.texts)
-                previous = estimate_text_tokens(chunks.previous_summary or "")
+                ratio, calls = self._parts.meter.calibration.ratio(model.id), len(chunks.texts)
+                texts = round(sum(map(estimate_text_tokens, chunks.texts)) * ratio)
+                previous = round(estimate_text_tokens(chunks.previous_summary or "") * ratio)
             read += texts + previous + _PROMPT_TOKENS * calls + length * (calls - 1)
             written += length * calls
             spending.calls += calls
@@ -231,7 +233,8 @@ class Summarizer:
     def _chunks(
         self, model: Model, order: SummaryOrder, max_tokens: int, spending: Spending, *, tightenings: int
     ) -> Chunks:
-        room = max(_LEAST_ROOM_TOKENS, self._input_limit(model) - self._beside(order, max_tokens))
+        limit = round(self._input_limit(model) / self._parts.meter.calibration.ratio(model.id))
+        room = max(_LEAST_ROOM_TOKENS, limit - self._beside(order, max_tokens))
         left = self._parts.settings().compaction.max_summary_calls - spending.calls - order.calls_kept_back
         try:
             return chunked(
@@ -344,7 +347,24 @@ class Summarizer:
                 spending.add(request.model.id, usage)
         if finish is None:
             raise ModelRequestError("the summary's stream ended without its final event", kind="stream_cut")
+        if usage.is_reported:
+            self._require_all_was_read(request, usage)
         return builder.message(finish.stop_reason)
+
+    def _require_all_was_read(self, request: ModelRequest, usage: Usage) -> None:
+        """A summary of a text whose front the server dropped would lose that silently.
+
+        Raises:
+            SummarizationError: the provider counted far less than was sent.
+        """
+        meter, counted = self._parts.meter, usage.input + usage.cache_read + usage.cache_write
+        sent = estimate_fixed_request_tokens(request.system_prompt, request.tools)
+        sent += meter.ledger.total(request.messages)
+        if meter.calibration.is_cut(request.model.id, sent=sent, reported=counted):
+            raise SummarizationError(
+                f"{request.model.id} counted {counted:,} tokens of about {sent:,} that were sent to be summarised: its "
+                "server seems to drop the front of a prompt; raise its context size, or set compaction.summary_model"
+            )
 
 
 def _checked(message: AssistantMessage, model: Model) -> str:

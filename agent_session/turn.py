@@ -41,6 +41,7 @@ async def ask_model(parts: Parts, turn_index: int) -> Answer:
         aborted message, then goes on its way.
     """
     request = await build_request(parts)
+    parts.meter.sending(request.messages)
     await parts.recorder.flush()
     await parts.dispatcher.notify(MessageStart(turn_index=turn_index))
     client_api = ""
@@ -61,7 +62,7 @@ async def ask_model(parts: Parts, turn_index: int) -> Answer:
         if finish is None:
             error = ModelRequestError("the stream ended without its final event", kind="stream_cut")
         elif is_overflow_finish(finish.raw):
-            error = ContextOverflowError(f"the model stopped with {finish.raw}", kind="overflow")
+            error = ContextOverflowError(f"the model stopped with {finish.raw}", kind="overflow", code=finish.raw)
     except ModelError as refused:
         error = refused
     except anyio.get_cancelled_exc_class():

@@ -57,11 +57,13 @@ async def undo_compaction(parts: Parts) -> CompactionOutcome:
 def _measured(undo: Undo, parts: Parts) -> Undo:
     """The same with the sizes of the context before and after it.
 
-    What providers reported says nothing of a context that they have not seen: the size after it is an estimate.
+    What providers reported says nothing of a context that they have not seen: the size after it is an estimate, on the
+    scale of their reports.
     """
     budget = parts.meter.budget(parts.settings().compaction)
     context = build_context(undo.projection)
-    after = budget.overhead + parts.meter.ledger.total(item.message for item in context)
+    estimated = budget.overhead + parts.meter.ledger.total(item.message for item in context)
+    after = round(estimated * parts.meter.ratio)
     most = budget.limit - output_margin(budget)
     if after > most:
         raise ContextCannotFitError(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from agent_session.compaction.serialize import TOOL_RESULT_CHARS, enclosed, message_texts, pieces_of, shortened
-from agent_session.compaction.tokens import estimate_text_tokens
+from agent_session.compaction.text_tokens import estimate_text_tokens
 from session_store.messages import CompactionSummaryMessage, Message
 
 _SEPARATOR_TOKENS = 1

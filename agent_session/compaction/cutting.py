@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from agent_session.compaction.tokens import CHARS_PER_TOKEN, estimate_text_tokens
+from agent_session.compaction.text_tokens import MOST_CHARS_PER_TOKEN, estimate_text_tokens
 from session_store.blobs import first_bytes, last_bytes
 
 
@@ -39,7 +39,7 @@ def tail_within(text: str, most_tokens: int, *, most_bytes: int | None = None) -
 
 def _most_chars(most_tokens: int, most_bytes: int | None) -> int:
     """More characters than this are too much in any script."""
-    chars = max(0, most_tokens) * CHARS_PER_TOKEN
+    chars = max(0, most_tokens) * MOST_CHARS_PER_TOKEN
     return chars if most_bytes is None else min(chars, most_bytes)
 
 

@@ -37,7 +37,7 @@ from agent_session.compaction.sections import (
     sections_of,
     with_headings,
 )
-from agent_session.compaction.tokens import estimate_text_tokens
+from agent_session.compaction.text_tokens import estimate_text_tokens
 from agent_session.compaction.types import FileOps
 from session_store.json_lines import replace_surrogates
 from session_store.messages import (
@@ -95,7 +95,7 @@ def digest(messages: Sequence[Message], *, previous_summary: str | None, file_op
     if request is not None:
         memory.take_request(request, most)
     memory.take_messages(messages, most)
-    return memory.written(most)
+    return memory.written(most).rstrip("\n")
 
 
 @dataclass(slots=True)

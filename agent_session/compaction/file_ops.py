@@ -14,7 +14,7 @@ from itertools import accumulate
 from typing import Any
 
 from agent_session.compaction.cutting import head_within, tail_within
-from agent_session.compaction.tokens import estimate_text_tokens
+from agent_session.compaction.text_tokens import estimate_text_tokens
 from agent_session.compaction.types import FileOps
 from session_store.messages import AssistantMessage, Message, ToolCall, ToolResultMessage
 

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from agent_session.compaction.cutting import head_within, tail_within
-from agent_session.compaction.tokens import CHARS_PER_TOKEN, estimate_text_tokens
+from agent_session.compaction.text_tokens import MOST_CHARS_PER_TOKEN, estimate_text_tokens
 from session_store.json_lines import replace_surrogates
 from session_store.showing import printable
 
-_LINES: Final = (40, 24, 12)
+_LINES: Final = (40, 24, 14)
 """What an item takes that is shown in one line: the longest with which all of them fit, else the shortest."""
 
 _SHARE_TOKENS: Final = 120
@@ -109,7 +109,9 @@ def item_of(text: str, most_tokens: int) -> str:
 
     Of a text that can never fit into `most_tokens` no more is looked at than could be shown.
     """
-    chars = max(1, most_tokens) * CHARS_PER_TOKEN  # more than head and tail of it could be, each half of the tokens
+    chars = (
+        max(1, most_tokens) * MOST_CHARS_PER_TOKEN
+    )  # more than head and tail of it could be, each half of the tokens
     if len(text) > 2 * chars:
         text = f"{text[:chars]}\n{_CUT}\n{text[len(text) - chars :]}"
     lines = [printable(line).rstrip() for line in replace_surrogates(text).splitlines()]

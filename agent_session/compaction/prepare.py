@@ -35,6 +35,7 @@ def prepare_compaction(
     tokens_before: int,
     ledger: TokenLedger,
     locate: Locate,
+    ratio: float = 1.0,
     keep_recent_tokens: int | None = None,
     reason: CompactionReason = "threshold",
 ) -> CompactionPreparation | Skip:
@@ -42,7 +43,8 @@ def prepare_compaction(
 
     `keep_recent_tokens` replaces the budget's; a manual compaction keeps at most half of the messages, and so does an
     automatic one that would otherwise find nothing to drop (its estimate is then far below what the provider counts).
-    `tokens_before` is the measured size. `locate` names the place of a shrunk item's full text.
+    `tokens_before` is the measured size, `ratio` what an estimated token counts for; where the provider refused the
+    context, its size says more than any report before. `locate` names the place of a shrunk item's full text.
     """
     context = build_context(projection)
     estimated = budget.overhead + ledger.total(item.message for item in context)
@@ -53,7 +55,9 @@ def prepare_compaction(
     # The provider has just refused this very context: that nothing is new does not help it.
     if reason != "overflow" and (skip := _nothing_new(projection, context, positions)) is not None:
         return skip
-    scale = min(_MOST_SCALE, max(1 / _MOST_SCALE, tokens_before / max(1, estimated)))
+    scale = ratio
+    if reason == "overflow":
+        scale = max(ratio, min(_MOST_SCALE, tokens_before / max(1, estimated)))
     units = units_of(context, positions, ledger)
     fitting = Fitting(
         context,

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from agent_session.compaction.cutting import head_within
-from agent_session.compaction.tokens import CHARS_PER_TOKEN
+from agent_session.compaction.text_tokens import MOST_CHARS_PER_TOKEN
 from session_store.json_lines import replace_surrogates
 from session_store.messages import (
     AssistantMessage,
@@ -65,7 +65,7 @@ def pieces_of(text: str, most_tokens: int) -> list[str]:
     position = 0
     while position < len(text):
         # One character more than could ever fit, so that only the last piece can be all of its window.
-        window = text[position : position + most_tokens * CHARS_PER_TOKEN + 1]
+        window = text[position : position + most_tokens * MOST_CHARS_PER_TOKEN + 1]
         piece = head_within(window, most_tokens) or text[position]
         pieces.append(piece)
         position += len(piece)

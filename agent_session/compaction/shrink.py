@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from agent_session.compaction.cutting import head_within, tail_within
-from agent_session.compaction.tokens import TokenLedger, estimate_message_tokens, estimate_text_tokens
+from agent_session.compaction.text_tokens import estimate_text_tokens
+from agent_session.compaction.tokens import TokenLedger, estimate_message_tokens
 from agent_session.compaction.types import Shrink
 from session_store.blobs import HEAD_BYTES, TAIL_BYTES, path_in_mark
 from session_store.entries import CustomMessageEntry, MessageEntry

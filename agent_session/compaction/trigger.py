@@ -8,12 +8,14 @@ context edit on the branch. Everything else is estimated.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import dataclass
 
 from agent_session.compaction.tokens import TokenLedger
 from agent_session.compaction.types import Budget, Measurement
 from agent_session.models import Model
 from agent_session.settings import CompactionSettings
+from session_store.entries import Entry
 from session_store.messages import AssistantMessage
 from session_store.projection import ProjectedMessage, Projection
 
@@ -76,6 +78,14 @@ def budget_for(
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """An answer with the usage that its provider reported, and the entry it stands in."""
+
+    entry: Entry
+    message: AssistantMessage
+
+
 def measure(
     context: Sequence[ProjectedMessage],
     projection: Projection,
@@ -83,26 +93,36 @@ def measure(
     *,
     overhead: int,
     ledger: TokenLedger,
+    ratio: float = 1.0,
+    distrusted: Container[str] = (),
 ) -> Measurement:
     """How large the next request is: `context`, as built from `projection`, with the fixed overhead.
 
     The newest answer whose usage counts is the anchor; what was recorded after it is estimated. Without one all of it
-    is estimated.
+    is estimated. `ratio` is what an estimated token counts for; the reports of `distrusted` entries do not count.
     """
-    ledger.forget_all_but([item.message for item in context])
-    later: set[str] = set()
-    for item in reversed(projection.messages[projection.messages_after_last_change :]):
-        message = item.message
+    for number, item in reports(projection, model):
+        if item.entry.id in distrusted:
+            continue
+        later = {other.entry.id for other in projection.messages[number + 1 :]}
+        tail = [
+            other.message
+            for other in context
+            # A synthetic result stands for the anchor's own entry, and was not in what the provider counted.
+            if other.entry.id in later or (other.entry.id == item.entry.id and other.message is not item.message)
+        ]
+        tokens = item.message.usage.total_tokens + round(ledger.total(tail) * ratio)
+        return Measurement(tokens=tokens, is_reported=True)
+    estimated = overhead + ledger.total(item.message for item in context)
+    return Measurement(tokens=round(estimated * ratio), is_reported=False)
+
+
+def reports(projection: Projection, model: Model) -> Iterator[tuple[int, Report]]:
+    """(place in `projection.messages`, answer) of those whose usage speaks of this context, the newest first."""
+    for number in range(len(projection.messages) - 1, projection.messages_after_last_change - 1, -1):
+        entry, message = projection.messages[number].entry, projection.messages[number].message
         if isinstance(message, AssistantMessage) and _is_anchor(message, model):
-            tail = [
-                other.message
-                for other in context
-                # A synthetic result stands for the anchor's own entry, and was not in what the provider counted.
-                if other.entry.id in later or (other.entry.id == item.entry.id and other.message is not message)
-            ]
-            return Measurement(tokens=message.usage.total_tokens + ledger.total(tail), is_reported=True)
-        later.add(item.entry.id)
-    return Measurement(tokens=overhead + ledger.total(item.message for item in context), is_reported=False)
+            yield number, Report(entry=entry, message=message)
 
 
 def is_over(measurement: Measurement, budget: Budget) -> bool:

@@ -83,7 +83,7 @@ class CompactionPreparation:
     the budget they were chosen with. `kept_tokens` is their size after `shrinks`.
 
     `shrinks_alone` is set where no summary is needed (or none is possible): these edits do it by themselves.
-    `scale` is what one estimated token counts for, by the provider's own report of this context.
+    `scale` is what one estimated token counts for, by what the provider reported, or refused.
     """
 
     leaf_id: str

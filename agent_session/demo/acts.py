@@ -12,6 +12,7 @@ from pathlib import Path
 
 import anyio.to_thread
 
+from agent_session.compaction.text_tokens import estimate_text_tokens
 from agent_session.demo import scenario
 from agent_session.demo.account import Account, Evidence
 from agent_session.demo.killing import Kill, kill_while_compacting
@@ -65,7 +66,9 @@ async def demonstrate(screen: Screen, folder: Path, *, pace: float) -> tuple[Evi
     project = make_project(folder / "project")
     script = scenario.scenario(project, pace=pace)
     async with (
-        FakeProvider(script.answers, summaries=script.summaries, context_window=WINDOW) as provider,
+        FakeProvider(
+            script.answers, summaries=script.summaries, context_window=WINDOW, count_text=estimate_text_tokens
+        ) as provider,
         local_client(provider.base_url) as client,
     ):
         screen.line("provider", f"{provider.base_url}, takes {WINDOW:,} tokens")

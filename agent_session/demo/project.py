@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from textwrap import dedent
 
+from agent_session.compaction.text_tokens import estimate_text_tokens
+
 _PARSE = '''\
 """Durations as people write them: `1h 30m` is 5400 seconds."""
 
@@ -103,7 +105,7 @@ _README = """\
 
 EXAMPLE_ROWS = 420
 HISTORY_LINES = 340
-JOBS_A_MONTH = 190
+JOBS_A_MONTH = 105
 MONTHS = ("2026-01", "2026-02", "2026-03")
 
 
@@ -113,12 +115,12 @@ class Project:
 
     root: Path
 
-    def lines_within(self, path: str, characters: int) -> int:
-        """How many of the first lines of a file take at most that many characters; at least one."""
-        left = characters
+    def lines_within(self, path: str, tokens: int) -> int:
+        """How many of the first lines of a file take at most that many tokens; at least one."""
+        left = tokens
         count = 0
         for line in (self.root / path).read_text(encoding="utf-8").splitlines(keepends=True):
-            left -= len(line)
+            left -= estimate_text_tokens(line)
             if left < 0:
                 break
             count += 1

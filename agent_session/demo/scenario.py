@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from agent_session.compaction.text_tokens import estimate_text_tokens
 from agent_session.demo.project import MONTHS, Project
 from agent_session.models import Model, ModelCost
 from agent_session.testing import Answer, Held, RecordedRequest, Step, calls, hold, reply
@@ -23,9 +24,8 @@ _COST = ModelCost(input=0.25, output=2.0)
 HONEST_MODEL = Model("local/honest", context_window=WINDOW, cost=_COST)
 BOASTFUL_MODEL = Model("local/boastful", context_window=2 * WINDOW, cost=_COST)
 
-CHARS_PER_TOKEN = 4
 PIECE_CHARS = 32
-READ_CHARS = 3_200
+READ_TOKENS = 800
 """Of a long file at a time."""
 
 FIX = "The tests fail. Find out why and fix it. The examples in docs are right."
@@ -87,9 +87,9 @@ class _Author:
         """
 
         def answer(request: RecordedRequest) -> Answer:
-            room = (tokens - request.tokens) * CHARS_PER_TOKEN - len(text)
+            room = tokens - request.tokens - estimate_text_tokens(text)
             lines = self.project.lines_within(path, room)
-            step = max(1, lines * READ_CHARS // max(1, room))
+            step = max(1, lines * READ_TOKENS // max(1, room))
             reads = [
                 ("read", {"path": path, "offset": first + 1, "limit": min(step, lines - first)})
                 for first in range(0, lines, step)
@@ -281,7 +281,7 @@ _LOGS_SO_FAR = """\
 How long the jobs took from January to March; the logs are in logs.
 
 ## So Far
-- Read logs/2026-01.log and logs/2026-02.log: 180 jobs each, every line ends with `took <duration> ok`.
+- Read logs/2026-01.log and logs/2026-02.log: 105 jobs each, every line ends with `took <duration> ok`.
 
 ## Needed To Go On
 - Do not add up by hand: `sh add-up logs/*.log` prints the sum."""

@@ -7,18 +7,24 @@ from typing import Any
 
 from agent_session.llm.client import TextDelta, ThinkingDelta
 from agent_session.llm.payload import encode, encode_value
+from agent_session.testing.recording import RecordedRequest
 from agent_session.testing.script import Answer, Delta
 from session_store.messages import Usage
 
 PATH = "/chat/completions"
 
 
-def answer_events(answer: Answer, payload: Mapping[str, Any], call_ids: Iterator[str], number: int) -> Iterator[bytes]:
+def answer_events(answer: Answer, request: RecordedRequest, call_ids: Iterator[str]) -> Iterator[bytes]:
     """The events of an answer, one for each delta, then those of its ending. Nothing is sent for `hang`.
 
     Usage goes out where the request asked for it, in a chunk of its own behind the finish reason.
     """
-    frame = {"id": f"chatcmpl-{number}", "object": "chat.completion.chunk", "created": 0, "model": payload.get("model")}
+    frame = {
+        "id": f"chatcmpl-{request.number}",
+        "object": "chat.completion.chunk",
+        "created": 0,
+        "model": request.payload.get("model"),
+    }
     first_call_index: int | None = None
     for delta in answer.deltas(call_ids):
         if first_call_index is None and not isinstance(delta, TextDelta | ThinkingDelta):
@@ -29,8 +35,8 @@ def answer_events(answer: Answer, payload: Mapping[str, Any], call_ids: Iterator
     if answer.ending != "finish":
         return
     yield _event({**frame, "choices": [_choice({}, finish_reason=answer.finish)]})
-    usage = answer.reported(payload)
-    asked = payload.get("stream_options") or {}
+    usage = answer.reported(request)
+    asked = request.payload.get("stream_options") or {}
     if usage is not None and asked.get("include_usage"):
         yield _event({**frame, "choices": [], "usage": _usage(usage)})
     yield b"data: [DONE]\n\n"

@@ -21,7 +21,7 @@ from agent_session.models import Model
 from agent_session.testing import chat_wire, messages_wire
 from agent_session.testing.http_server import Exchange, HttpServer
 from agent_session.testing.provider_rules import error_body, is_summary_request, refusal_of
-from agent_session.testing.recording import Arrivals, RecordedRequest
+from agent_session.testing.recording import Arrivals, RecordedRequest, four_characters_a_token
 from agent_session.testing.script import Answer, Refusal, Script, Step
 
 SCRIPT_FAULT_CODE = "script_fault"
@@ -38,7 +38,7 @@ class _Wire:
     as_chat: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
     refusal_of: Callable[[RecordedRequest, int | None], Refusal | None]
     error_body: Callable[[Refusal], bytes]
-    answer_events: Callable[[Answer, Mapping[str, Any], Iterator[str], int], Iterator[bytes]]
+    answer_events: Callable[[Answer, RecordedRequest, Iterator[str]], Iterator[bytes]]
 
 
 _CHAT = _Wire(path=chat_wire.PATH, refusal_of=refusal_of, error_body=error_body, answer_events=chat_wire.answer_events)
@@ -55,8 +55,9 @@ class FakeProvider:
     """`async with FakeProvider([reply("hi")]) as provider:` and point a client at `provider.base_url`.
 
     Without an event loop: `with FakeProvider([reply("hi")]).serving() as provider:`.
-    Steps, `summaries` and `context_window` as for `ScriptedModel`. `requests` are what came in, with their bytes and
-    headers. Leaving the block checks that the script was used up and that nothing else was asked.
+    Steps, `summaries` and `context_window` as for `ScriptedModel`. `count_text` gives the tokens of a text, for usage
+    that is "auto" and for the window; without it four characters are one. `requests` are what came in, with their
+    bytes and headers. Leaving the block checks that the script was used up and that nothing else was asked.
     """
 
     def __init__(
@@ -65,10 +66,12 @@ class FakeProvider:
         *,
         summaries: Iterable[Step] | None = None,
         context_window: int | None = None,
+        count_text: Callable[[str], int] = four_characters_a_token,
         name: str = "openai/scripted",
     ) -> None:
         self._script = Script(steps, summaries)
         self._context_window = context_window
+        self._count_text = count_text
         self._call_ids = self._script.call_ids()
         self._server = HttpServer(self._handle)
         self._faults: list[Exception] = []
@@ -169,13 +172,14 @@ class FakeProvider:
             raw=exchange.body,
             chat=None if wire.as_chat is None else wire.as_chat(payload),
             headers=exchange.headers,
+            count_text=self._count_text,
         )
         recorded.is_summary = self._script.separates_summaries and is_summary_request(recorded)
         self._arrivals.add(recorded)
         return recorded
 
     def _events(self, answer: Answer, wire: _Wire, recorded: RecordedRequest) -> list[bytes]:
-        return list(wire.answer_events(answer, recorded.as_chat, self._call_ids, recorded.number))
+        return list(wire.answer_events(answer, recorded, self._call_ids))
 
     async def _refuse(self, exchange: Exchange, wire: _Wire, refusal: Refusal) -> None:
         await exchange.send(

@@ -36,20 +36,24 @@ _ERROR_TYPES: Final = {
 }
 
 
-def answer_events(answer: Answer, payload: Mapping[str, Any], call_ids: Iterator[str], number: int) -> Iterator[bytes]:
+def answer_events(answer: Answer, request: RecordedRequest, call_ids: Iterator[str]) -> Iterator[bytes]:
     """The events of an answer: one for each delta, and those around a block and the whole. Nothing is sent for `hang`
     before its first delta.
 
     Args:
         answer: what the script says.
-        payload: the request, in the form of chat completions.
+        request: what it answers.
         call_ids: an id for each call.
-        number: the request's, from 1.
     """
     deltas = answer.deltas(call_ids)
-    usage = answer.reported(payload) if answer.ending == "finish" else None
+    usage = answer.reported(request) if answer.ending == "finish" else None
     if deltas or answer.ending not in ("hang", "error"):
-        start = {"id": f"msg_{number}", "type": "message", "role": "assistant", "model": payload.get("model")}
+        start = {
+            "id": f"msg_{request.number}",
+            "type": "message",
+            "role": "assistant",
+            "model": request.payload.get("model"),
+        }
         counts = _counts(usage or Usage())
         yield _event("message_start", message={**start, "content": [], "stop_reason": None, "usage": counts})
         yield _event("ping")

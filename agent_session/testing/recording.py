@@ -6,7 +6,7 @@ in process and over HTTP. Tokens are counted by the plain rule of four character
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,18 +18,22 @@ from agent_session.llm.payload import encode_text
 from agent_session.models import Model
 from session_store.messages import Message
 
-CHARS_PER_TOKEN = 4
 IMAGE_TOKENS = 1_200
+
+
+def four_characters_a_token(text: str) -> int:
+    """The plain rule, rounded up: what a scripted provider counts unless it is told otherwise."""
+    return -(-len(text) // 4)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class RecordedRequest:
     """One request as it arrived.
 
-    `raw` are the bytes, `payload` what they say; `chat` is the same in the form of chat completions, where the format
-    is another one. `headers` have lower-case keys and are empty in process; `request` is None over HTTP. `is_summary`:
-    it came from the summariser. `is_answered`: all that the script says went out; `disconnected` is set when the client
-    left before that.
+    `count_text` is how its provider counts the tokens of a text. `raw` are the bytes, `payload` what they say;
+    `chat` is the same in the form of chat completions, where the format is another one. `headers` have lower-case
+    keys and are empty in process; `request` is None over HTTP. `is_summary`: it came from the summariser.
+    `is_answered`: all that the script says went out; `disconnected` is set when the client left before that.
     """
 
     number: int
@@ -41,6 +45,7 @@ class RecordedRequest:
     is_summary: bool = False
     is_answered: bool = False
     disconnected: anyio.Event = field(default_factory=anyio.Event, repr=False)
+    count_text: Callable[[str], int] = field(default=four_characters_a_token, repr=False)
 
     @property
     def as_chat(self) -> Mapping[str, Any]:
@@ -69,8 +74,8 @@ class RecordedRequest:
 
     @property
     def tokens(self) -> int:
-        """The size of the request by the plain rule."""
-        return count_tokens(self.as_chat)
+        """The size of the request as its provider counts."""
+        return count_tokens(self.as_chat, self.count_text)
 
 
 class Arrivals:
@@ -93,21 +98,21 @@ class Arrivals:
         return self._events.setdefault(number, anyio.Event())
 
 
-def count_tokens(payload: Mapping[str, Any]) -> int:
-    """Tokens of a chat-completions payload: messages, calls and tools, four characters each; images at a flat size."""
-    chars = 0
+def count_tokens(payload: Mapping[str, Any], count_text: Callable[[str], int] = four_characters_a_token) -> int:
+    """Tokens of a chat-completions payload: the text of messages, calls and tools; images at a flat size."""
+    texts: list[str] = []
     images = 0
     for message in payload.get("messages", ()):
-        chars += len(_text(message))
+        texts.append(_text(message))
         for call in message.get("tool_calls") or ():
             function = call.get("function", {})
-            chars += len(function.get("name") or "") + len(function.get("arguments") or "")
+            texts += [function.get("name") or "", function.get("arguments") or ""]
         content = message.get("content")
         if isinstance(content, list):
             images += sum(part.get("type") == "image_url" for part in content)
     if tools := payload.get("tools"):
-        chars += len(encode_text(tools))
-    return -(-chars // CHARS_PER_TOKEN) + images * IMAGE_TOKENS
+        texts.append(encode_text(tools))
+    return count_text("".join(texts)) + images * IMAGE_TOKENS
 
 
 def pairing_fault(messages: Iterable[Mapping[str, Any]]) -> str | None:

@@ -15,7 +15,7 @@ import anyio
 
 from agent_session.llm.client import TextDelta, ThinkingDelta, ToolCallDelta
 from agent_session.llm.payload import encode_text
-from agent_session.testing.recording import RecordedRequest, count_tokens
+from agent_session.testing.recording import RecordedRequest
 from session_store.messages import Usage
 
 UsageSpec: TypeAlias = "tuple[int, int, int, int] | Usage | Literal['auto'] | None"
@@ -65,14 +65,14 @@ class Answer:
             index += 1
         return deltas
 
-    def reported(self, payload: Mapping[str, Any]) -> Usage | None:
-        """The usage to report for a request with this payload; None for none."""
+    def reported(self, request: RecordedRequest) -> Usage | None:
+        """The usage to report for a request; None for none."""
         match self.usage:
             case None | Usage():
                 return self.usage
             case "auto":
-                chars = len(self.text) + len(self.thinking or "") + sum(len(str(call)) for call in self.calls)
-                return Usage(input=max(1, count_tokens(payload)), output=max(1, chars // 4))
+                said = "".join((self.text, self.thinking or "", *map(str, self.calls)))
+                return Usage(input=max(1, request.tokens), output=max(1, request.count_text(said)))
             case (int(fresh), int(cache_read), int(cache_write), int(output)):
                 return Usage(fresh, output, cache_read, cache_write)
             case _:

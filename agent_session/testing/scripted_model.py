@@ -141,7 +141,7 @@ class ScriptedModel:
             )
         if answer.ending != "finish":
             raise stream_cut_error(request.model.id)
-        if (usage := answer.reported(recorded.payload)) is not None:
+        if (usage := answer.reported(recorded)) is not None:
             yield UsageReport(usage)
         yield Finish(stop_reason_for(answer.finish, has_tool_calls=bool(answer.calls)), answer.finish)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agent_session.compaction.prepare import prepare_compaction
+from agent_session.compaction.text_tokens import estimate_text_tokens
 from agent_session.compaction.tokens import TokenLedger
 from agent_session.compaction.trigger import budget_for
 from agent_session.compaction.types import Budget, CompactionPreparation, Skip
@@ -155,5 +156,7 @@ def texts(messages: Sequence[Message]) -> list[str]:
 
 
 def words(name: str, tokens: int) -> str:
-    """A text that begins with `name` and is estimated at about `tokens`."""
-    return (name + " " + "word " * tokens)[: tokens * 4]
+    """A text that begins with `name` and is estimated at exactly `tokens`, where the name itself is not more."""
+    left = max(0, tokens - estimate_text_tokens(f"{name} "))
+    # Two words that are two tokens, nothing over.
+    return f"{name} " + "ww www " * (left // 2) + "ww " * (left % 2)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from agent_session.compaction.cutting import head_within, tail_within
 from agent_session.compaction.serialize import pieces_of
-from agent_session.compaction.tokens import estimate_text_tokens
+from agent_session.compaction.text_tokens import estimate_text_tokens
 
 SCRIPTS = {
     "english": "The quick brown fox jumps over the lazy dog. " * 400,
@@ -56,8 +56,8 @@ def test_a_cut_is_at_the_end_of_a_line_where_one_is_near():
     far = "first\n" + "x" * 1_000 + "\nlast"
     assert len(head_within(far, 100)) > 350
     assert len(tail_within(far, 100)) > 350
-    assert head_within("one\ntwo", 1, most_bytes=4) == "one\n"
-    assert tail_within("one\ntwo", 1, most_bytes=3) == "two"
+    assert head_within("one\ntwo", 2, most_bytes=4) == "one\n"
+    assert tail_within("one\ntwo", 2, most_bytes=3) == "two"
 
 
 # Mutations: skip the character at a cut; or put a line end back twice.

@@ -16,7 +16,7 @@ from agent_session.compaction.file_ops import (
     without_file_lists,
     without_pinned,
 )
-from agent_session.compaction.tokens import estimate_text_tokens
+from agent_session.compaction.text_tokens import estimate_text_tokens
 from agent_session.compaction.types import FileOps
 from session_store.messages import AssistantMessage, Message, TextContent, ToolCall, ToolResultMessage
 

@@ -120,14 +120,34 @@ def test_a_synthetic_result_of_the_anchor_is_counted():
     assert measured(branch).tokens > 1_000
 
 
-# Mutation: never let go of what left the context.
-def test_measuring_keeps_the_ledger_as_large_as_the_context():
+# Mutation: leave the ratio out of the tail, or of an estimate of everything; or scale what was reported.
+def test_what_is_estimated_counts_by_the_ratio_and_what_was_reported_as_it_is():
     branch = Branch()
-    ledger = TokenLedger()
-    for number in range(400):
-        branch.user(f"u{number}")
-        if number % 50 == 49:
-            branch.compaction(branch.path[-1].id)
-        projection = branch.projection
-        measure(build_context(projection), projection, SCRIPTED, overhead=0, ledger=ledger)
-    assert len(ledger) <= 2 * 52 + 64
+    branch.user(words("u1", 300))
+    projection = branch.projection
+    everything = measure(
+        build_context(projection), projection, SCRIPTED, overhead=OVERHEAD, ledger=TokenLedger(), ratio=1.5
+    )
+    assert everything == Measurement(tokens=round((OVERHEAD + 304) * 1.5), is_reported=False)
+    branch.answer("hi", usage=Usage(input=900, output=100))
+    branch.user(words("u2", 200))
+    projection = branch.projection
+    anchored = measure(
+        build_context(projection), projection, SCRIPTED, overhead=OVERHEAD, ledger=TokenLedger(), ratio=1.5
+    )
+    assert anchored == Measurement(tokens=1_000 + round(204 * 1.5), is_reported=True)
+
+
+# Mutation: anchor on a distrusted report; or, with one, on none that is older.
+def test_a_distrusted_report_is_no_anchor_and_an_older_one_is():
+    branch = Branch()
+    branch.user("u1")
+    branch.answer("a1", usage=Usage(input=900, output=100))
+    branch.user(words("u2", 400))
+    cut = branch.answer("a2", usage=Usage(input=300, output=4))
+    projection = branch.projection
+    found = measure(
+        build_context(projection), projection, SCRIPTED, overhead=OVERHEAD, ledger=TokenLedger(), distrusted={cut}
+    )
+    assert found.is_reported
+    assert 1_400 < found.tokens < 1_420

@@ -42,7 +42,7 @@ def said(text: str) -> UserMessage:
 
 async def test_a_giant_result_in_what_is_kept_is_shrunk_and_no_summary_is_asked_for(tmp_path: Path) -> None:
     # Mutation: in `Compactor._attempt` leave out the branch for `shrinks_alone`.
-    steps = [call("giant", size=3_000), reply("Seen.")]
+    steps = [call("giant", size=3_400), reply("Seen.")]
     async with scene(tmp_path, steps, summaries=[], tools=[giant], window=4_000) as stage:
         answer = await stage.session.prompt("Look.")
         assert str(answer) == "Seen."
@@ -278,7 +278,7 @@ async def test_a_prefix_answered_with_a_tool_call_is_asked_for_as_text(tmp_path:
 async def test_where_a_summary_leaves_too_much_less_is_kept(tmp_path: Path) -> None:
     # Mutation: in `EntryMaker._fitting_entry` take the first entry.
     # The summariser writes more than it may, so that summary and tail together pass the threshold of 2,400.
-    summaries: list[Step] = [reply(SUMMARY), reply(words(1_360)), always(reply(SUMMARY))]
+    summaries: list[Step] = [reply(SUMMARY), reply(words(1_560)), always(reply(SUMMARY))]
     off = {"enabled": False}
     async with scene(tmp_path, filled(12, 100), summaries=summaries, window=2_500, compaction=off) as stage:
         await fill(stage, 12, 100)

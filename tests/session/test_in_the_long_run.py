@@ -47,14 +47,14 @@ async def test_files_read_and_changed_are_listed_once_over_all_compactions(tmp_p
 
 async def test_a_summariser_that_always_fails_is_given_up_and_the_run_goes_on_without_it(tmp_path: Path) -> None:
     # Mutation: in `EntryMaker.made` do not ask the back-off: every turn would pay for a failure.
-    turns = 16
+    turns = 40
     steps: list[Any] = [call("look", at=str(number)) for number in range(turns)]
     async with scene(
         tmp_path,
         [*steps, reply("done")],
         summaries=[always(fail(400, "no"))],
         tools=[look],
-        window=800,
+        window=2_000,
     ) as stage:
         stage.session.update_settings(compaction={"trigger_at": 100})
         assert str(await stage.session.prompt(words(60, "go"))) == "done"
@@ -95,7 +95,7 @@ async def test_ten_compactions_neither_stack_nor_lose_what_is_pinned(tmp_path: P
         for turn in range(10):
             for number in range(3):
                 await stage.session.prompt(words(40, f"question {turn}.{number}"))
-            outcome = await stage.session.compact(keep_recent_tokens=100)
+            outcome = await stage.session.compact(keep_recent_tokens=60)
             assert outcome.status == "applied"
             sizes.append(len(texts(stage.session.messages)[0]))
         assert texts(stage.session.messages)[0].count("PIN: tabs, never spaces") == 1

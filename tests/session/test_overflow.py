@@ -66,7 +66,7 @@ async def test_a_second_overflow_ends_the_prompt_and_the_next_prompt_may_recover
 
 async def test_a_long_run_may_recover_once_for_every_answer_it_got(tmp_path: Path) -> None:
     # Mutation: in `Run._until_stopped` do not fill `_recoveries_left` up after an answer.
-    looks = [call("look", at=str(number)) for number in range(6)]
+    looks = [call("look", at=str(number)) for number in range(3)]
     steps = [*filled(), fail(400, TOO_LONG), *looks, fail(400, TOO_LONG), reply("done")]
     async with scene(tmp_path, steps, window=8_000, tools=[look]) as stage:
         await fill(stage)

@@ -106,7 +106,9 @@ async def test_a_reserve_that_leaves_no_room_is_set_aside_with_one_warning(tmp_p
 async def test_a_limit_that_an_error_named_only_ever_falls_and_belongs_to_its_model(tmp_path: Path) -> None:
     # Mutation: in `ModelState.learn_limit` take the last one; in `select` keep it.
     def refusal(limit: int) -> Any:
-        return fail(400, f"This model's maximum context length is {limit} tokens. However, you requested 9999 tokens.")
+        return fail(
+            400, f"This model's maximum context length is {limit} tokens. However, you requested {limit + 200} tokens."
+        )
 
     steps = [
         *(reply(words(60)) for _ in range(3)),

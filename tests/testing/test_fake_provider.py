@@ -14,6 +14,7 @@ import pytest
 
 from agent_session.testing import FakeProvider, call, cut, fail, hang, hold, reply
 from agent_session.testing.chat_wire import answer_events
+from agent_session.testing.recording import RecordedRequest
 
 ASK = {"model": "scripted", "messages": [{"role": "user", "content": "hi"}], "stream": True}
 
@@ -169,7 +170,7 @@ async def test_another_process_is_served() -> None:
 
 
 def test_calls_are_numbered_from_zero_on_the_wire_whatever_came_before() -> None:
-    first = next(answer_events(call("ls", path="."), {}, iter(["c1"]), 1))
+    first = next(answer_events(call("ls", path="."), RecordedRequest(number=1, payload={}, raw=b""), iter(["c1"])))
     chunk = orjson.loads(first.removeprefix(b"data: "))
     (piece,) = chunk["choices"][0]["delta"]["tool_calls"]
     assert (piece["index"], piece["id"], piece["function"]["name"]) == (0, "c1", "ls")

@@ -104,12 +104,16 @@ def test_text_comes_in_as_many_pieces_as_asked_for() -> None:
 
 
 def test_usage_is_given_as_a_tuple_or_counted_or_left_out() -> None:
-    assert reply("x", usage=(1, 2, 3, 4)).reported({}) == Usage(input=1, cache_read=2, cache_write=3, output=4)
-    assert reply("x").reported({}) is None
-    counted = reply("x" * 40, usage="auto").reported({"messages": [{"role": "user", "content": "y" * 400}]})
-    assert counted == Usage(input=100, output=10)
+    assert reply("x", usage=(1, 2, 3, 4)).reported(REQUEST) == Usage(input=1, cache_read=2, cache_write=3, output=4)
+    assert reply("x").reported(REQUEST) is None
+    asked = {"messages": [{"role": "user", "content": "y" * 400}]}
+    counted = reply("x" * 40, usage="auto")
+    assert counted.reported(RecordedRequest(number=1, payload=asked, raw=b"")) == Usage(input=100, output=10)
+    # Mutation: count by the plain rule whatever the provider counts by.
+    by_letter = RecordedRequest(number=1, payload=asked, raw=b"", count_text=len)
+    assert (by_letter.tokens, counted.reported(by_letter)) == (400, Usage(input=400, output=40))
     with pytest.raises(TypeError):
-        reply("x", usage=(1, 2)).reported({})  # type: ignore[arg-type]
+        reply("x", usage=(1, 2)).reported(REQUEST)  # type: ignore[arg-type]
 
 
 # Mutation: leave out tools, or the arguments of calls.

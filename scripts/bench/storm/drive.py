@@ -16,7 +16,7 @@ from typing import Any, Final
 import anyio
 
 from agent_session import AgentSession, Settings
-from agent_session.compaction.tokens import estimate_text_tokens
+from agent_session.compaction.text_tokens import estimate_text_tokens
 from agent_session.errors import AgentSessionError, ContextCannotFitError, ContextOverflowError
 from agent_session.hooks import Summarize
 from agent_session.testing import pairs_ok

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from agent_session.compaction.tokens import estimate_text_tokens
+from agent_session.compaction.text_tokens import estimate_text_tokens
 from agent_session.llm.client import ModelRequest, ToolDefinition
 from agent_session.llm.convert import (
     BRANCH_SUMMARY_PREFIX,
