@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Literal, TypeAlias
@@ -18,6 +18,7 @@ from typing import Literal, TypeAlias
 import anyio
 from typing_extensions import override
 
+from agent_session import ctrl_c
 from agent_session.errors import SessionBusyError
 from agent_session.owned_tasks import GRACE_SECONDS, loop_time
 
@@ -86,7 +87,10 @@ class _Waiter:
 
 
 class ActivityGate:
-    def __init__(self) -> None:
+    """`interrupt` ends what runs, for a person who pressed Ctrl-C where nobody else hears of it (`ctrl_c`)."""
+
+    def __init__(self, interrupt: Callable[[], None] = lambda: None) -> None:
+        self._interrupt = interrupt
         self._stack: list[Activity] = []
         self._waiters: deque[_Waiter] = deque()
         self._idle = anyio.Event()
@@ -164,7 +168,8 @@ class ActivityGate:
         """
         token = _current.set(activity)
         try:
-            yield activity
+            with ctrl_c.first_calls(self._interrupt):
+                yield activity
         finally:
             _current.reset(token)
             self.release(activity)

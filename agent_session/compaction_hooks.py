@@ -77,7 +77,7 @@ def _checked_boundary(services: CompactionServices, entry_id: str | None) -> Non
         raise InvalidAnswer(str(error)) from error
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class BeforeCompact(Decision):
     """A compaction is about to start.
 
@@ -166,7 +166,7 @@ class BeforeCompact(Decision):
         return replace(self, summarize_answer=merged, decided_by=self.decided_by or owner)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class SessionCompact(Decision):
     """The compaction entry is ready and not yet stored. Subscribers get it after the append."""
 

@@ -12,7 +12,7 @@ class InvalidAnswer(Exception):
     """An answer of the wrong type or content: that handler's failure, reported with its name."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Decision(Event):
     """Root of the decisions. `answers` are the types a handler may return."""
 

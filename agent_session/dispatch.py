@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 import anyio
+from typing_extensions import override
 
 from agent_session.events import Event, ExtensionFailed, MessageUpdate, Warning
 from agent_session.hooks import D, Hooks
@@ -51,6 +52,14 @@ class EventStream:
     def __aiter__(self) -> EventStream:
         return self
 
+    @override
+    def __repr__(self) -> str:
+        return f"<EventStream, {self._state}: `async for event in` it>"
+
+    @property
+    def _state(self) -> str:
+        return f"{len(self._buffer):,} events not yet read{', closed' if self._is_closed else ''}"
+
     async def __anext__(self) -> Event:
         while not self._buffer:
             if self._is_closed:
@@ -58,6 +67,21 @@ class EventStream:
             self._arrived = anyio.Event()
             await self._arrived.wait()
         return self._buffer.popleft()
+
+
+class Listening:
+    """What `subscribe` returns: called, it takes the listener off."""
+
+    def __init__(self, listener: Listener, take_off: Callable[[], None]) -> None:
+        self._listener = listener
+        self._take_off = take_off
+
+    def __call__(self) -> None:
+        self._take_off()
+
+    @override
+    def __repr__(self) -> str:
+        return f"<{_listener_name(self._listener)}: call this to take it off>"
 
 
 def _coalesced(last: Event, event: MessageUpdate) -> MessageUpdate | None:
@@ -115,7 +139,7 @@ class Dispatcher:
             if listener in self._listeners:
                 self._listeners.remove(listener)
 
-        return unsubscribe
+        return Listening(listener, unsubscribe)
 
     @asynccontextmanager
     async def events(self) -> AsyncIterator[EventStream]:

@@ -1,6 +1,7 @@
 """What a call shows in a terminal while it waits: text as it streams, and a line for what else happens.
 
-Plain text: whoever wants colours and a meter has the command line.
+Plain text: whoever wants colours and a meter has the command line. What is not part of the answer, such as a warning,
+is told by `agent_session.notices`, on a line of its own.
 """
 
 from __future__ import annotations
@@ -9,9 +10,9 @@ import sys
 from collections.abc import Callable
 from typing import TextIO
 
+from agent_session import notices
 from agent_session.events import (
     AgentSettled,
-    CompactionEnd,
     Event,
     MessageDiscarded,
     MessageStart,
@@ -28,13 +29,12 @@ from session_store.showing import one_line, printable
 class Echo:
     """`show` takes a session's events. `out` None is what `sys.stdout` is at the time.
 
-    While `is_alone`, nobody else writes there, and a line is shown as it grows. A compaction by hand is not shown: its
-    outcome is what the call returns.
+    `is_alone` says whether nobody else writes there now: a line is then shown as it grows.
     """
 
-    def __init__(self, out: TextIO | None = None, *, is_alone: Callable[[], bool] = lambda: True) -> None:
+    def __init__(self, out: TextIO | None = None) -> None:
         self._out = out
-        self._is_alone = is_alone
+        self.is_alone: Callable[[], bool] = lambda: True
         self._is_mid_line = False
 
     def show(self, event: Event) -> None:
@@ -52,8 +52,9 @@ class Echo:
                 self._line(f"{name} {encode_text(arguments)}")
             case ToolExecutionEnd(tool_name=name, is_error=True):
                 self._line(f"{name} failed")
-            case CompactionEnd(reason="threshold" | "overflow", outcome=outcome):
-                self._line(f"compaction {outcome}")
+            case _ if notices.line_of(event) is not None:
+                self._end_line()
+                notices.tell(event)
             case _:
                 pass
 
@@ -69,6 +70,6 @@ class Echo:
         out = self._out or sys.stdout
         if text and out is not None:
             out.write(text)
-            if self._is_alone():
+            if self.is_alone():
                 out.flush()
             self._is_mid_line = not text.endswith("\n")

@@ -14,19 +14,20 @@ from agent_session.compaction.types import CompactionOutcome, CompactionReason
 from agent_session.llm.client import StreamEvent
 from session_store.entries import BranchSummaryEntry, Entry
 from session_store.messages import AssistantMessage, Content, Message, ToolResultMessage
+from session_store.showing import Brief
 
 SCHEMA_VERSION = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Event(Brief):
     """Root of all events. `schema_version` rises when a field changes its meaning."""
 
     name: ClassVar[str] = ""
     schema_version: int = SCHEMA_VERSION
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class SessionStart(Event):
     """The session is open and nothing was asked of a model yet."""
 
@@ -34,7 +35,7 @@ class SessionStart(Event):
     reason: Literal["startup", "resume", "new", "fork", "load"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class SessionShutdown(Event):
     """The session closes after the handlers of this have ended or run out of time."""
 
@@ -42,7 +43,7 @@ class SessionShutdown(Event):
     reason: Literal["close", "replaced", "unload"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class AgentStart(Event):
     """A run begins; also again after an overflow was compacted away (`is_retry`)."""
 
@@ -50,7 +51,7 @@ class AgentStart(Event):
     is_retry: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class AgentEnd(Event):
     """A run ended; `messages` are what it recorded. With `will_retry` another `agent_start` follows."""
 
@@ -59,7 +60,7 @@ class AgentEnd(Event):
     will_retry: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class AgentSettled(Event):
     """Nothing of the prompt runs any more: no retry, no compaction, no queue. The last event of a prompt."""
 
@@ -67,7 +68,7 @@ class AgentSettled(Event):
     aborted: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class TurnStart(Event):
     """One model call with its tools begins; `turn_index` counts from 0 in a run."""
 
@@ -75,7 +76,7 @@ class TurnStart(Event):
     turn_index: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class TurnEnd(Event):
     """The answer and all its tool results are recorded; of an aborted turn, what there was of them (`message` None:
     nothing).
@@ -87,7 +88,7 @@ class TurnEnd(Event):
     tool_results: tuple[ToolResultMessage, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class MessageStart(Event):
     """An answer begins to stream."""
 
@@ -95,7 +96,7 @@ class MessageStart(Event):
     turn_index: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class MessageUpdate(Event):
     """A piece of an answer, as it streamed."""
 
@@ -103,7 +104,7 @@ class MessageUpdate(Event):
     delta: StreamEvent
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class MessageDiscarded(Event):
     """What streamed since `message_start` does not count: it failed, and a retry may stream anew."""
 
@@ -111,7 +112,7 @@ class MessageDiscarded(Event):
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ToolExecutionStart(Event):
     """A tool begins to run, with the arguments as decided and validated."""
 
@@ -121,7 +122,7 @@ class ToolExecutionStart(Event):
     arguments: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ToolExecutionUpdate(Event):
     """What a tool reported while it runs."""
 
@@ -131,7 +132,7 @@ class ToolExecutionUpdate(Event):
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ToolExecutionEnd(Event):
     """A tool has ended; its result is recorded next."""
 
@@ -143,7 +144,7 @@ class ToolExecutionEnd(Event):
     duration: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class CompactionStart(Event):
     """The decision to compact stands; the summary is made now."""
 
@@ -155,7 +156,7 @@ class CompactionStart(Event):
     will_retry: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class CompactionProgress(Event):
     """`phase`: summarizing, storing; `chunk` of `chunks`, `seconds` since the start."""
 
@@ -166,7 +167,7 @@ class CompactionProgress(Event):
     seconds: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class CompactionEnd(Event):
     """Exactly one for every `before_compact`, whatever happened. `outcome.entry` is the stored entry.
 
@@ -181,7 +182,7 @@ class CompactionEnd(Event):
     from_hook: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class SessionTree(Event):
     """The leaf moved to another place in the tree."""
 
@@ -191,7 +192,7 @@ class SessionTree(Event):
     summary_entry: BranchSummaryEntry | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class SessionFork(Event):
     """A new session was made from this one at `entry_id`."""
 
@@ -201,7 +202,7 @@ class SessionFork(Event):
     session_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class SessionSwitch(Event):
     """A host put another session in place of this one."""
 
@@ -209,7 +210,7 @@ class SessionSwitch(Event):
     session_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class RetryStart(Event):
     """A transient failure; the next attempt comes after `delay` seconds."""
 
@@ -220,7 +221,7 @@ class RetryStart(Event):
     error: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class RetryEnd(Event):
     """The retries are over: with a good answer, or given up after `attempt` of them."""
 
@@ -230,7 +231,7 @@ class RetryEnd(Event):
     error: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ModelSelect(Event):
     """Another model answers from now on; ids are `provider/name`."""
 
@@ -239,7 +240,7 @@ class ModelSelect(Event):
     previous: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ThinkingLevelSelect(Event):
     """The model thinks at another level from now on."""
 
@@ -248,7 +249,7 @@ class ThinkingLevelSelect(Event):
     previous: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class QueueUpdate(Event):
     """Texts that wait, in order of delivery."""
 
@@ -258,7 +259,7 @@ class QueueUpdate(Event):
     next_turn: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class EntryAppended(Event):
     """The entry is in the log."""
 
@@ -266,7 +267,7 @@ class EntryAppended(Event):
     entry: Entry
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ExtensionFailed(Event):
     """A handler raised, overran its time or answered wrongly; the default path went on."""
 
@@ -278,7 +279,7 @@ class ExtensionFailed(Event):
     traceback: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Warning(Event):  # noqa: A001 - the event's name is fixed by the specification
     """Something a person should know; nothing stopped."""
 

@@ -65,7 +65,7 @@ from session_store.entries import Entry
 from session_store.messages import Content, ImageContent, Message
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Input(Decision):
     """A prompt arrives. `source`: prompt, steer, follow_up, extension."""
 
@@ -93,7 +93,7 @@ class Input(Decision):
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class BeforeAgentStart(Decision):
     """Before a run: its first message and system prompt."""
 
@@ -113,7 +113,7 @@ class BeforeAgentStart(Decision):
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Context(Decision):
     """Before each request: the messages it will send."""
 
@@ -126,7 +126,7 @@ class Context(Decision):
         return replace(self, messages=tuple(answer.messages), decided_by=owner)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class BeforeRequest(Decision):
     """The request is built; `payload` is the provider's own shape, without credentials."""
 
@@ -146,7 +146,7 @@ class BeforeRequest(Decision):
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class MessageEnd(Decision):
     """Before a message is recorded; the answer is the message that takes its place, of the same role.
 
@@ -166,7 +166,7 @@ class MessageEnd(Decision):
         return replace(self, message=answer, decided_by=owner)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ToolCallEvent(Decision):
     """Before a tool runs, its arguments validated. A handler that fails blocks the call."""
 
@@ -190,7 +190,7 @@ class ToolCallEvent(Decision):
         return replace(self, arguments=answer.arguments, decided_by=owner)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ToolResultEvent(Decision):
     """Before a tool's result is recorded. Subscribers get it after the append, with the stored `entry`."""
 
@@ -215,7 +215,7 @@ class ToolResultEvent(Decision):
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class BeforeTree(Decision):
     """Before the leaf moves. `summarize`: the branch that is left is to be summarised."""
 
@@ -249,7 +249,7 @@ class BeforeTree(Decision):
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class _Vetoable(Decision):
     answers: ClassVar[tuple[type, ...]] = (Veto,)
     veto: Veto | None = None
@@ -264,7 +264,7 @@ class _Vetoable(Decision):
         return replace(self, veto=answer, decided_by=owner)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class BeforeFork(_Vetoable):
     """Before a new session is made from this one, up to `entry_id`."""
 
@@ -272,7 +272,7 @@ class BeforeFork(_Vetoable):
     entry_id: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class BeforeSwitch(_Vetoable):
     """Before a host puts another session in place of this one."""
 

@@ -22,6 +22,14 @@ from agent_session.stats import SessionStats, html_of, stats_of
 from session_store import SessionManager
 from session_store.entries import Entry
 from session_store.messages import Message
+from session_store.showing import Lazily, Several
+
+
+class Messages(Several[Message]):
+    """A context as it was in one moment."""
+
+    __slots__ = ()
+    _kind = "message"
 
 
 class Inspection:
@@ -33,18 +41,22 @@ class Inspection:
     @property
     def messages(self) -> tuple[Message, ...]:
         """The context: what the next request sends."""
-        return tuple(item.message for item in self._parts.meter.context())
+        return Messages(item.message for item in self._parts.meter.context())
 
     @property
     def transcript(self) -> Iterator[Entry]:
         """The whole branch, root first, compacted history included; read when iterated."""
-        return iter(self._parts.manager.get_branch())
+        branch = self._parts.manager.get_branch()
+        return Lazily(iter(branch), f"{len(branch):,} entries, root first")
 
     def dropped(self) -> Iterator[RecordedMessage]:
         """What was said on this branch and the context no longer shows, oldest first: messages that a compaction
         summarised, and those that a context edit omitted or shortened, as they were recorded (`.message`, `.text`,
         `.where`). Answers that failed were never in the context. Looked up when iterated.
         """
+        return Lazily(self._dropped(), "messages that the context no longer shows, oldest first")
+
+    def _dropped(self) -> Iterator[RecordedMessage]:
         yield from branch_of(self._parts.manager).dropped()
 
     def search(self, text: str, *, limit: int = SEARCH_LIMIT) -> list[SearchHit]:

@@ -15,10 +15,9 @@ from typing import Any, Generic, TypeAlias, TypeVar, cast
 
 import anyio
 
-from agent_session.errors import AgentSessionError, SessionClosedError
+from agent_session.errors import SessionClosedError
 from agent_session.events import Event
 from agent_session.owned_tasks import GRACE_SECONDS, OwnedTasks, entrance
-from session_store import SessionStoreError
 
 T = TypeVar("T")
 
@@ -129,7 +128,7 @@ class Call(Generic[T]):
             BaseException: what the work raised.
         """
         if self._error is not None:
-            raise _shortened(self._error)
+            raise self._error
         if self._has_result:
             return cast("T", self._result)
         if self._is_cancelled and self._when_cancelled is not None:
@@ -292,15 +291,3 @@ class LoopEnded(Exception):
 
 class WouldWait(Exception):
     """What was to be done at once has to wait."""
-
-
-def _shortened(error: BaseException) -> BaseException:
-    """An error that was raised on purpose, without the frames of the other thread: its text says what to do.
-
-    Any other is a fault of somebody's code, and where it came from is what one wants to know.
-    """
-    link: BaseException | None = error
-    while link is not None and isinstance(error, AgentSessionError | SessionStoreError):
-        link.__traceback__ = None
-        link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
-    return error

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from session_store.messages import Cost, Usage
+from session_store.showing import Brief
 
 DEFAULT_CONTEXT_WINDOW = 128_000
 """Tokens assumed for a model nobody knows; the session warns once."""
@@ -12,8 +13,8 @@ DEFAULT_CONTEXT_WINDOW = 128_000
 DEFAULT_MAX_OUTPUT_TOKENS = 8_192
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelCost:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ModelCost(Brief):
     """US dollars for a million tokens."""
 
     input: float = 0.0
@@ -22,8 +23,8 @@ class ModelCost:
     cache_write: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Model:
+@dataclass(frozen=True, slots=True, repr=False)
+class Model(Brief):
     """A model by its `provider/name`, with its limits in tokens.
 
     A limit that is None is not known: `context_limit`, `output_limit` then give the documented defaults.

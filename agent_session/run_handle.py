@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import anyio
+from typing_extensions import override
 
 from agent_session.activity import Activity
 from agent_session.dispatch import EventStream
@@ -15,13 +17,16 @@ from agent_session.prompting import Said
 from agent_session.session_core import SessionCore
 from agent_session.tools.images import ImageSource
 from session_store.messages import AssistantMessage
+from session_store.showing import quoted
 
 
 class RunHandle:
     """Iterate it for the run's events, the last of them `agent_settled`. `text`: what the newest answer says so far."""
 
-    def __init__(self, core: SessionCore, activity: Activity, stream: EventStream) -> None:
+    def __init__(self, core: SessionCore, activity: Activity, stream: EventStream, said: Said) -> None:
         self._core = core
+        self._said = said
+        self._ended_at: float | None = None
         self._activity = activity
         self._stream = stream
         self._ended = anyio.Event()
@@ -48,6 +53,22 @@ class RunHandle:
         if not self._activity.ended.is_set():
             self._activity.abort()
 
+    @override
+    def __repr__(self) -> str:
+        return f"<RunHandle {self._state}: `async for event in` it, await .result(), .text>"
+
+    @property
+    def _state(self) -> str:
+        """What was said, since when it runs or how it ended, and how much of an answer there is."""
+        seconds = (self._ended_at or time.monotonic()) - self._activity.since
+        if self._ended_at is None:
+            way = f"running for {seconds:.1f} s"
+        elif self._error is not None:
+            way = f"failed after {seconds:.1f} s ({type(self._error).__name__})"
+        else:
+            way = f"{'aborted' if self._activity.is_aborted else 'done'} after {seconds:.1f} s"
+        return f"{quoted(self._said.text)}, {way}, {len(self.text):,} characters of text"
+
     def _listen(self, event: Event) -> None:
         if isinstance(event, MessageStart | MessageDiscarded):
             self.text = ""
@@ -60,6 +81,7 @@ class RunHandle:
         except Exception as error:  # noqa: BLE001 - `result()` raises it
             self._error = error
         finally:
+            self._ended_at = time.monotonic()
             self._ended.set()
             self._stream.close()
 
@@ -75,7 +97,7 @@ async def open_handle(core: SessionCore, text: str, images: Sequence[ImageSource
     core.check_open()
     activity = core.gate.claim("run")
     async with core.dispatcher.events() as stream:
-        handle = RunHandle(core, activity, stream)
+        handle = RunHandle(core, activity, stream, said)
         unsubscribe = core.dispatcher.subscribe(handle._listen)
         core.owned.spawn(handle._drive(said), name="run")
         try:

@@ -12,6 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from agent_session import notices
+from agent_session.blocks import async_events_block, async_run_block
 from agent_session.branching import TreeMoves
 from agent_session.compaction.types import NOTHING_STORED, CompactionOutcome, CompactionRequest
 from agent_session.compaction_entry import EntryMaker
@@ -90,6 +92,7 @@ class AgentSession(Inspection):
         self._gate = self._core.gate
         self._dispatcher = self._core.dispatcher
         self.on = self._core.extensions.on
+        self._dispatcher.subscribe(notices.listen)
 
     # Opening and closing ------------------------------------------------------------------------
 
@@ -153,7 +156,7 @@ class AgentSession(Inspection):
 
         Leaving the block early aborts the run.
         """
-        return open_handle(self._core, text, images)
+        return async_run_block(open_handle(self._core, text, images), text)
 
     def steer(self, text: str, *, images: Sequence[ImageSource] = ()) -> None:
         """Say something before the next request; on an idle session it starts a run the session owns.
@@ -252,7 +255,7 @@ class AgentSession(Inspection):
 
     def events(self) -> AbstractAsyncContextManager[EventStream]:
         """`async with session.events() as stream: async for event in stream`. Buffers without bound."""
-        return self._dispatcher.events()
+        return async_events_block(self._dispatcher.events())
 
     async def load(self, extension: Source) -> LoadedExtension:
         """Load an extension now; the handle has `unload()`.

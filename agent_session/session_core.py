@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Sequence
+from contextvars import Context
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -61,7 +62,7 @@ class SessionCore:
         self._resume = resume
         self._sources = tuple(sources)
         self._options = options
-        self.gate = ActivityGate()
+        self.gate = ActivityGate(lambda: self.owned.spawn(self.abort(), name="interrupt", context=Context()))
         self.owned = OwnedTasks(self._task_crashed)
         self.extensions = ExtensionSet(
             RuntimeView(lambda: self.parts, self.wake, self.request_abort),

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from agent_session import notices
 from agent_session.errors import SessionBusyError, SessionClosedError
 from agent_session.events import Event
 from agent_session.loop_thread import Call, LoopEnded, LoopThread, Work, WouldWait, at_once, current_call
@@ -127,7 +128,8 @@ def _telling(session: AgentSession, work: Work[T]) -> Work[T]:
     async def telling() -> T:
         unsubscribe = session.subscribe(current_call().tell)
         try:
-            return await work()
+            with notices.shown_by_the_caller():
+                return await work()
         finally:
             unsubscribe()
 

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
+from typing_extensions import override
 
 from agent_session.errors import SettingsError
 from agent_session.models import Model
+from session_store.showing import one_line
 
 REASONING_COMPACTION_RESERVE_TOKENS = 48_000
 COMPACTION_RESERVE_TOKENS = 16_384
@@ -28,8 +30,39 @@ NON_REASONING_KEEP_RECENT_TOKENS = 30_000
 Tokens: TypeAlias = Annotated[int, Field(gt=0)]
 
 
-class _Section(BaseModel):
+if TYPE_CHECKING:
+    _Refusing = type  # a type checker sees the constructors that the fields make
+else:
+
+    class _Refusing(type(BaseModel)):
+        """Settings that are given as keyword arguments come in here; pydantic makes nested ones by itself."""
+
+        def __call__(cls, *positional: object, **values: Any) -> Any:
+            if positional:
+                raise TypeError(f"{cls.__name__} takes keyword arguments: {', '.join(cls.model_fields)}")
+            try:
+                return super().__call__(**values)
+            except ValidationError as error:
+                raise _refusal(cls, error) from None
+
+
+class _Section(BaseModel, metaclass=_Refusing):
+    """`_place` is where it stands in `Settings`, with the dot behind it.
+
+    Raises:
+        SettingsError: an unknown key or a wrong value; `path` names it.
+    """
+
     model_config = ConfigDict(frozen=True, extra="forbid")
+    _place: ClassVar[str] = ""
+
+    @override
+    def __repr_args__(self) -> Iterator[tuple[str, Any]]:
+        """What differs from the defaults."""
+        for name, field in type(self).model_fields.items():
+            value = getattr(self, name)
+            if value != field.get_default(call_default_factory=True):
+                yield name, value
 
 
 class CompactionOverride(_Section):
@@ -46,6 +79,8 @@ class CompactionSettings(CompactionOverride):
     `trigger_at` is tokens, or a fraction of the working limit when below 1. `overflow_recoveries` is how
     often an overflow is compacted and retried until a reply succeeds or a new prompt arrives.
     """
+
+    _place: ClassVar[str] = "compaction."
 
     enabled: bool = True
     model_overrides: dict[str, CompactionOverride] = Field(default_factory=dict)
@@ -91,6 +126,8 @@ DEFAULT_COMPACTION_SETTINGS = CompactionSettings()
 class RetrySettings(_Section):
     """Transient failures of a provider: how often, and how long to wait (seconds)."""
 
+    _place: ClassVar[str] = "retry."
+
     enabled: bool = True
     max_retries: Annotated[int, Field(ge=0)] = 3
     base_delay_seconds: Annotated[float, Field(ge=0)] = 2.0
@@ -121,8 +158,7 @@ class Settings(_Section):
         try:
             return type(self).model_validate(merged)
         except ValidationError as error:
-            problem = error.errors()[0]
-            raise SettingsError(".".join(map(str, problem["loc"])), _why(problem)) from None
+            raise _refusal(type(self), error) from None
 
     @classmethod
     def load(cls, cwd: str | Path, *, is_trusted: bool = False) -> Settings:
@@ -146,15 +182,25 @@ _PREFIX = "AGENT_SESSION_"
 _NOT_SETTINGS = ("AGENT_SESSION_DIR", "AGENT_SESSION_LOG")
 
 
-def _why(problem: ErrorDetails) -> str:
-    if problem["type"] != "extra_forbidden":
-        return problem["msg"]
-    *sections, _ = problem["loc"]
-    model: Any = Settings
-    for section in sections:
-        model = model.model_fields[section].annotation if section in getattr(model, "model_fields", ()) else None
+def _refusal(section: type[_Section], error: ValidationError) -> SettingsError:
+    """What pydantic found first, in words that say what is right."""
+    problem = error.errors(include_url=False)[0]
+    path = section._place + ".".join(map(str, problem["loc"]))
+    if problem["type"] == "extra_forbidden":
+        return SettingsError(path, _unknown(section, problem))
+    return SettingsError(path, f"{problem['msg'].removeprefix('Input ')}, not {one_line(repr(problem['input']))}")
+
+
+def _unknown(section: type[_Section], problem: ErrorDetails) -> str:
+    from difflib import get_close_matches  # noqa: PLC0415 - for who made a mistake
+
+    *sections, name = problem["loc"]
+    model: Any = section
+    for inner in sections:
+        model = model.model_fields[inner].annotation if inner in getattr(model, "model_fields", ()) else None
     known = getattr(model, "model_fields", CompactionOverride.model_fields)
-    return f"there is no such setting; known are: {', '.join(known)}"
+    close = get_close_matches(str(name), known, 1)
+    return f"there is no such setting; {f'did you mean {close[0]}? ' if close else ''}known are: {', '.join(known)}"
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -15,8 +15,10 @@ from typing import Any, Self
 
 from typing_extensions import override
 
+from agent_session import notices
+from agent_session.blocks import events_block, run_block
 from agent_session.compaction.types import CompactionOutcome
-from agent_session.dispatch import Listener
+from agent_session.dispatch import Listener, Listening
 from agent_session.echo import Echo
 from agent_session.errors import SessionClosedError
 from agent_session.events import Event, MessageUpdate
@@ -26,6 +28,7 @@ from agent_session.llm.client import ModelClient, TextDelta, ThinkingLevel
 from agent_session.model_state import ApiKey
 from agent_session.models import Model
 from agent_session.queues import IfBusy
+from agent_session.raising import at_the_call
 from agent_session.session import AgentSession
 from agent_session.session_thread import SessionThread
 from agent_session.settings import Settings
@@ -37,6 +40,7 @@ from session_store import SessionManager
 from session_store.messages import AssistantMessage
 
 
+@at_the_call
 class SyncSession(SyncInspection):
     """An `AgentSession` whose verbs return when they are done, from any thread. Takes what `AgentSession` takes.
 
@@ -146,7 +150,7 @@ class SyncSession(SyncInspection):
 
         Leaving the block early aborts the run.
         """
-        return self._run(text, images)
+        return run_block(self._run(text, images), text)
 
     def steer(self, text: str, *, images: Sequence[ImageSource] = ()) -> None:
         """Say something before the next request; on an idle session it starts a run the session owns."""
@@ -212,11 +216,11 @@ class SyncSession(SyncInspection):
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """Call `listener` on the session's thread with every event; returns what takes it off again."""
         unsubscribe = self._thread.look(lambda: self._session.subscribe(listener))
-        return lambda: self._thread.look(unsubscribe)
+        return Listening(listener, lambda: self._thread.look(unsubscribe))
 
     def events(self) -> AbstractContextManager[SyncEventStream]:
         """`with session.events() as stream: for event in stream`. Buffers without bound."""
-        return self._events()
+        return events_block(self._events())
 
     def load(self, extension: Source) -> SyncLoadedExtension:
         """Load an extension now; the handle has `unload()`.
@@ -307,5 +311,7 @@ def _shown_by(on_text: Callable[[str], None] | None) -> Callable[[Event], None] 
     def show(event: Event) -> None:
         if isinstance(event, MessageUpdate) and isinstance(event.delta, TextDelta):
             on_text(event.delta.text)
+        else:
+            notices.tell(event)
 
     return show

@@ -15,12 +15,14 @@ from agent_session.events import Event
 from agent_session.extending.extension_set import LoadedExtension
 from agent_session.extending.on import On
 from agent_session.extending.registry import DEFAULT_TIMEOUT, HandlerRegistry, Owner, TimeLimit, Unsubscribe
+from agent_session.raising import at_the_call
 from agent_session.run_handle import RunHandle
 from agent_session.session_thread import SessionThread
 from agent_session.tools.images import ImageSource
 from session_store.messages import AssistantMessage
 
 
+@at_the_call
 class SyncEventStream:
     """An endless iterator over events; it ends when the session is closed. Buffers without bound.
 
@@ -30,6 +32,10 @@ class SyncEventStream:
     def __init__(self, thread: SessionThread, stream: EventStream) -> None:
         self._thread = thread
         self._stream = stream
+
+    @override
+    def __repr__(self) -> str:
+        return f"<SyncEventStream, {self._stream._state}: `for event in` it>"
 
     def __iter__(self) -> Iterator[Event]:
         return self
@@ -41,6 +47,7 @@ class SyncEventStream:
         return event
 
 
+@at_the_call
 class SyncRunHandle:
     """Iterate it for the run's events, the last of them `agent_settled`. `text`: what the newest answer says so far.
 
@@ -54,6 +61,10 @@ class SyncRunHandle:
     @property
     def text(self) -> str:
         return self._run.text
+
+    @override
+    def __repr__(self) -> str:
+        return f"<SyncRunHandle {self._run._state}: `for event in` it, .result(), .text>"
 
     def __iter__(self) -> Iterator[Event]:
         return self
@@ -77,6 +88,7 @@ class SyncRunHandle:
         self._thread.look(self._run.abort)
 
 
+@at_the_call
 class SyncLoadedExtension:
     """What `SyncSession.load` returns. `name` is what reports call it."""
 
@@ -101,6 +113,7 @@ class SyncLoadedExtension:
         return repr(self._extension)
 
 
+@at_the_call
 class _RegistryOfAnotherThread(HandlerRegistry):
     """Registers on the session's thread: the registry itself is not made for several."""
 

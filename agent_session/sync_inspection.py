@@ -12,6 +12,7 @@ from agent_session.history import SEARCH_LIMIT, RecordedMessage, SearchHit
 from agent_session.llm.client import ThinkingLevel
 from agent_session.meter import ContextUsage
 from agent_session.models import Model
+from agent_session.raising import at_the_call
 from agent_session.session import AgentSession
 from agent_session.session_thread import SessionThread
 from agent_session.settings import Settings
@@ -19,8 +20,10 @@ from agent_session.stats import SessionStats
 from session_store import SessionManager
 from session_store.entries import Entry
 from session_store.messages import Message
+from session_store.showing import Lazily
 
 
+@at_the_call
 class SyncInspection:
     """The part of `SyncSession` that only looks."""
 
@@ -35,11 +38,13 @@ class SyncInspection:
     @property
     def transcript(self) -> Iterator[Entry]:
         """The whole branch as it is now, root first, compacted history included."""
-        return iter(self._thread.look(lambda: tuple(self._session.transcript)))
+        entries = self._thread.look(lambda: tuple(self._session.transcript))
+        return Lazily(iter(entries), f"{len(entries):,} entries, root first")
 
     def dropped(self) -> Iterator[RecordedMessage]:
         """What was said on this branch and the context no longer shows, oldest first. See `AgentSession.dropped`."""
-        return iter(self._thread.look(lambda: tuple(self._session.dropped())))
+        messages = self._thread.look(lambda: tuple(self._session.dropped()))
+        return Lazily(iter(messages), f"{len(messages):,} messages that the context no longer shows, oldest first")
 
     def search(self, text: str, *, limit: int = SEARCH_LIMIT) -> list[SearchHit]:
         """The messages of this branch in which `text` occurs, newest first. See `AgentSession.search`."""

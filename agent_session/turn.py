@@ -14,8 +14,7 @@ from agent_session.errors import ContextOverflowError, ModelError, ModelRequestE
 from agent_session.events import MessageDiscarded, MessageStart, MessageUpdate, Warning
 from agent_session.llm.builder import MessageBuilder
 from agent_session.llm.client import Finish, ResponseId, UsageReport
-from agent_session.llm.finish import is_known_finish
-from agent_session.llm.overflow import is_overflow_finish
+from agent_session.llm.finish import is_known_finish, is_overflow_finish
 from agent_session.parts import Parts
 from agent_session.request_building import build_request, prepare
 from session_store.entries import MessageEntry

@@ -10,6 +10,8 @@ import hashlib
 import re
 from pathlib import Path
 
+from typing_extensions import override
+
 from session_store.durable_files import make_private_folder, write_whole_file
 from session_store.json_lines import replace_surrogates
 
@@ -27,6 +29,10 @@ class BlobStore:
     def __init__(self, folder: Path) -> None:
         """`folder` is that of the sessions; nothing is created before the first `put`."""
         self._folder = folder / "blobs"
+
+    @override
+    def __repr__(self) -> str:
+        return f"<BlobStore {self._folder}>"
 
     @property
     def folder(self) -> Path:

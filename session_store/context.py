@@ -28,6 +28,7 @@ from session_store.messages import (
     UnknownMessage,
 )
 from session_store.projection import ProjectedMessage, Projection, build_projection
+from session_store.showing import Brief
 
 __all__ = [
     "NO_RESULT_TEXT",
@@ -52,8 +53,8 @@ _T = TypeVar("_T")
 _MESSAGE = attrgetter("message")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContextRepair:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ContextRepair(Brief):
     """A recorded result that the context leaves out, and why.
 
     `orphan_result`: no earlier call in the context has its id. `duplicate_result`: the call has one already.

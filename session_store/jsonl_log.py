@@ -16,6 +16,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Self
 
+from typing_extensions import override
+
 from session_store.codec import encode_entry, encode_header
 from session_store.durable_files import make_private_folder, sync_folder, write_all, write_whole_file
 from session_store.entries import SessionHeader
@@ -125,6 +127,10 @@ class JsonlLog:
             if lock is not None:
                 lock.release()
             raise
+
+    @override
+    def __repr__(self) -> str:
+        return f"<JsonlLog {self._path}, {self._size:,} bytes>"
 
     @property
     def header(self) -> SessionHeader:

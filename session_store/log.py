@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Protocol
 
 from session_store.entries import Entry, SessionHeader
+from session_store.showing import Brief
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DamageRecord:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class DamageRecord(Brief):
     """Something in the file that could not be used as it stands.
 
     `kind`: torn_tail, bad_line, missing_parent, duplicate_id, orphan_edit, second_header, unknown_type.
@@ -28,8 +29,8 @@ class DamageRecord:
     raw: bytes = b""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DamageReport:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class DamageReport(Brief):
     """What was met while opening. `complete` is False where only a part of the file was read."""
 
     records: tuple[DamageRecord, ...] = ()
@@ -39,8 +40,8 @@ class DamageReport:
         return bool(self.records)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoadedLog:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class LoadedLog(Brief):
     """All entries in file order, upcast to the current version, with what was wrong.
 
     `offsets`: where each entry's line begins in the log, in bytes; empty for a version whose lines no append

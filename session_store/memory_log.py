@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from typing_extensions import override
+
 from session_store.codec import encode_header
 from session_store.entries import SessionHeader
 from session_store.errors import SessionReadOnlyError
@@ -22,6 +24,10 @@ class MemoryLog:
         self._lines: list[bytes] = [encode_header(header), *lines]
         self._size = sum(map(len, self._lines))
         self._is_closed = False
+
+    @override
+    def __repr__(self) -> str:
+        return f"<MemoryLog, {len(self._lines) - 1:,} entries, {self._size:,} bytes>"
 
     @property
     def header(self) -> SessionHeader:

@@ -16,13 +16,13 @@ from typing import Any, TypeAlias
 
 from typing_extensions import override
 
-from session_store.showing import Shown, one_line, quoted
+from session_store.showing import Brief, Shown, one_line, quoted
 
 Json: TypeAlias = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class TextContent:
+@dataclass(frozen=True, slots=True, repr=False)
+class TextContent(Brief):
     """Text. `text_signature` is the provider's own opaque text, kept byte for byte."""
 
     text: str
@@ -30,8 +30,8 @@ class TextContent:
     extra: Json | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ImageContent:
+@dataclass(frozen=True, slots=True, repr=False)
+class ImageContent(Brief):
     """`data` is base64, as on the wire."""
 
     data: str
@@ -39,8 +39,8 @@ class ImageContent:
     extra: Json | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ThinkingContent:
+@dataclass(frozen=True, slots=True, repr=False)
+class ThinkingContent(Brief):
     """`thinking_signature` is the provider's own opaque text, kept byte for byte."""
 
     thinking: str
@@ -49,8 +49,8 @@ class ThinkingContent:
     extra: Json | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCall:
+@dataclass(frozen=True, slots=True, repr=False)
+class ToolCall(Brief):
     """A request by the model to run a tool. `arguments` is always an object, never text."""
 
     id: str
@@ -61,8 +61,8 @@ class ToolCall:
     extra: Json | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class UnknownContent:
+@dataclass(frozen=True, slots=True, repr=False)
+class UnknownContent(Brief):
     """A block of a type this version does not know, kept whole."""
 
     type: str

@@ -18,6 +18,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
+from typing_extensions import override
+
 from session_store.entries import (
     BranchSummaryEntry,
     CompactionEntry,
@@ -38,13 +40,14 @@ from session_store.messages import (
     ToolResultMessage,
     UserMessage,
 )
+from session_store.showing import Brief
 
 # The newest compaction shows before everything that it keeps, although it stands after that on the path.
 _FRONT = -1
 
 
-@dataclass(frozen=True, slots=True)
-class ProjectedMessage:
+@dataclass(frozen=True, slots=True, repr=False)
+class ProjectedMessage(Brief):
     """A message and the entry it comes from. Unedited messages are the entry's own objects, never copies."""
 
     entry: Entry
@@ -88,6 +91,10 @@ class Projection:
         self.model_id: str | None = None
         self.thinking_level = "off"
         self._read(path)
+
+    @override
+    def __repr__(self) -> str:
+        return f"<Projection, {len(self.entries):,} entries, {len(self.messages):,} messages, leaf {self.leaf_id}>"
 
     def advance(self, entry: Entry, path: Callable[[], Sequence[Entry]]) -> None:
         """Go on by one entry that was appended under the leaf.

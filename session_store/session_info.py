@@ -19,6 +19,7 @@ from session_store.json_lines import is_json_value, replace_surrogates
 from session_store.locations import id_in_name
 from session_store.messages import text_of
 from session_store.migrations import version_of
+from session_store.showing import Brief
 
 _PART_BYTES = 32 * 1024
 _FIRST_MESSAGE_CHARACTERS = 200
@@ -27,8 +28,8 @@ _FIRST_MESSAGE_CHARACTERS = 200
 _CUT_TEXT = re.compile(rb'"role":"user".*?"(?:text|content)":("(?:[^"\\]|\\.)*)', re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionInfo:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class SessionInfo(Brief):
     """What head and tail of a session's file say.
 
     `created` is the header's ISO time, `modified` the file's in Unix seconds, `size` in bytes. `name` is the

@@ -8,18 +8,28 @@ from __future__ import annotations
 import dataclasses
 import html
 import re
-from collections.abc import Iterable
-from typing import Any
+import reprlib
+from collections.abc import Iterable, Iterator
+from typing import Any, ClassVar, TypeVar
 
 from typing_extensions import override
 
 TEXT_CHARS = 72
 LINE_CHARS = 240
 CELL_CHARS = 400
+ITEM_CHARS = 96
+
+T = TypeVar("T")
 
 # Everything a terminal might obey: C0 without tab and newline, DEL, C1.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _STYLE = "text-align: left; vertical-align: top"
+
+_BRIEFLY = reprlib.Repr()
+_BRIEFLY.maxstring = TEXT_CHARS
+_BRIEFLY.maxother = ITEM_CHARS
+_BRIEFLY.maxtuple = _BRIEFLY.maxlist = _BRIEFLY.maxdict = _BRIEFLY.maxset = 4
+_BRIEFLY.maxlevel = 4
 
 
 def printable(text: str) -> str:
@@ -65,6 +75,61 @@ class Shown:
 
     def _repr_html_(self) -> str:
         return table(type(self).__name__, fields_of(self))
+
+
+class Brief:
+    """Mixed into a dataclass made with `repr=False`: its fields as in a call of it, without those that have their
+    default, each cut short.
+    """
+
+    __slots__ = ()
+
+    @override
+    def __repr__(self) -> str:
+        shown = [
+            f"{field.name}={_BRIEFLY.repr(value)}"
+            for field in dataclasses.fields(self)  # type: ignore[arg-type]
+            if field.repr and (value := getattr(self, field.name)) != field.default
+        ]
+        return f"{type(self).__name__}({one_line(', '.join(shown), LINE_CHARS)})"
+
+
+class Several(tuple[T, ...]):
+    """Several values of one kind: how many, the first and the last in one line; in a notebook a table of them all."""
+
+    __slots__ = ()
+    _kind: ClassVar[str] = "value"
+
+    @property
+    def _count(self) -> str:
+        return f"{len(self):,} {self._kind}{'' if len(self) == 1 else 's'}"
+
+    @override
+    def __repr__(self) -> str:
+        ends = sorted({0, len(self) - 1} & set(range(len(self))))
+        items = (", … " if len(self) > len(ends) else ", ").join(
+            f"[{number}] {one_line(repr(self[number]), ITEM_CHARS)}" for number in ends
+        )
+        return f"<{self._count}{': ' + items if items else ''}>"
+
+    def _repr_html_(self) -> str:
+        return table(self._count, ((f"[{number}]", item) for number, item in enumerate(self)))
+
+
+class Lazily(Iterator[T]):
+    """Values that are looked up as they are iterated. `what` they are, for who looks at the iterator itself."""
+
+    def __init__(self, items: Iterator[T], what: str) -> None:
+        self._items = items
+        self._what = what
+
+    @override
+    def __next__(self) -> T:
+        return next(self._items)
+
+    @override
+    def __repr__(self) -> str:
+        return f"<{self._what}: iterate it, or list(...) it>"
 
 
 def fields_of(value: Any) -> list[tuple[str, object]]:

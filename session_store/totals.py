@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from session_store.entries import BranchSummaryEntry, CompactionEntry, Entry, MessageEntry, UsageEntry
 from session_store.messages import AssistantMessage, Json, ToolResultMessage, Usage
-from session_store.showing import Shown
+from session_store.showing import Brief, Shown
 
 UNKNOWN_MODEL = "unknown"
 
@@ -71,8 +71,8 @@ class UsageSum(Shown):
         return f"{self}, {self.requests} requests"
 
 
-@dataclass(slots=True)
-class UsageTotals:
+@dataclass(slots=True, repr=False)
+class UsageTotals(Brief):
     """`by_model` by `provider/model`; `by_kind` by what it was for.
 
     Kinds: "answer", "tool", "compaction", "branch_summary", and whatever `usage` entries say. What a

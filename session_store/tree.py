@@ -43,6 +43,10 @@ class EntryTree:
         for entry in entries:
             self.add(entry)
 
+    @override
+    def __repr__(self) -> str:
+        return f"<EntryTree, {len(self):,} entries, leaf {self._leaf_id}>"
+
     def add(self, entry: Entry) -> None:
         """Put an entry behind all others; it becomes the leaf. Constant time."""
         replaced = self._entries.pop(entry.id, None)

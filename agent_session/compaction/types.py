@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from session_store.entries import CompactionEntry, ContextEditEntry
 from session_store.messages import Content, Message, Usage
-from session_store.showing import fields_of, table
+from session_store.showing import Brief, fields_of, table
 
 CompactionReason: TypeAlias = Literal["threshold", "overflow", "manual"]
 CompactionMethod: TypeAlias = Literal["model", "handler", "digest", "shrink"]
@@ -26,8 +26,8 @@ NOTHING_STORED: Final = "nothing was stored"
 """Why an aborted compaction came to nothing: there is no more to say of it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileOps:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class FileOps(Brief):
     """Paths that tools read and changed, each once, in order of first use; a modified one is not in `read`."""
 
     read: tuple[str, ...] = ()
@@ -130,8 +130,8 @@ class Skip:
     detail: str
 
 
-@dataclass(frozen=True, slots=True)
-class CompactionResult:
+@dataclass(frozen=True, slots=True, repr=False)
+class CompactionResult(Brief):
     """A summary made by a handler, or by `event.summarize`. What is None defaults to what was prepared."""
 
     summary: str

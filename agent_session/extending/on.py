@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal, TypeAlias, TypeVar, overload
 
+from typing_extensions import override
+
 from agent_session.compaction.types import CompactionResult
 from agent_session.events import (
     AgentEnd,
@@ -70,6 +72,7 @@ from agent_session.hooks import (
     TreeSummary,
     Veto,
 )
+from agent_session.raising import at_the_call
 from session_store.messages import Message
 
 InputAnswer: TypeAlias = ChangedInput | Handled
@@ -114,6 +117,7 @@ Watch: TypeAlias = Handler[E, None] | None
 """A handler of a notification: there is nothing to answer."""
 
 
+@at_the_call
 class On:
     """`on` of one owner.
 
@@ -128,6 +132,10 @@ class On:
     def __init__(self, registry: HandlerRegistry, owner: Owner) -> None:
         self._registry = registry
         self._owner = owner
+
+    @override
+    def __repr__(self) -> str:
+        return "<on: on(event, handler), or @on(event) above a handler; events are in agent_session.hooks>"
 
     @overload
     def __call__(
@@ -383,7 +391,7 @@ class On:
             self._owner.tenure.check()
             return self._registry.add(name, handler, self._owner, timeout)
 
-        subscription: Subscription[Any, Any] = Subscription(add)
+        subscription: Subscription[Any, Any] = Subscription(name, add)
         if handler is not None:
             subscription(handler)
         return subscription

@@ -9,9 +9,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Generic, TypeAlias, TypeVar, overload
 
+from typing_extensions import override
+
 from agent_session.events import Event
 from agent_session.extending.context import ExtensionContext
 from agent_session.extending.registry import Unsubscribe
+from agent_session.raising import at_the_call
+from session_store.showing import one_line
 
 E = TypeVar("E", bound=Event)
 A = TypeVar("A")
@@ -22,6 +26,7 @@ Handler: TypeAlias = (
 """Called with the event, and with the context if it takes two; sync or async; None is no opinion."""
 
 
+@at_the_call
 class Subscription(Generic[E, A]):
     """What `on` returns.
 
@@ -29,9 +34,10 @@ class Subscription(Generic[E, A]):
     everything it registered.
     """
 
-    def __init__(self, add: Callable[[Callable[..., Any]], Unsubscribe]) -> None:
+    def __init__(self, event: str, add: Callable[[Callable[..., Any]], Unsubscribe]) -> None:
+        self._event = event
         self._add = add
-        self._registered: list[Unsubscribe] = []
+        self._registered: list[tuple[str, Unsubscribe]] = []
 
     @overload
     def __call__(
@@ -51,9 +57,16 @@ class Subscription(Generic[E, A]):
     def __call__(self, /) -> None: ...
     def __call__(self, handler: Callable[..., Any] | None = None, /) -> Callable[..., Any] | None:
         if handler is not None:
-            self._registered.append(self._add(handler))
+            self._registered.append((getattr(handler, "__qualname__", repr(handler)), self._add(handler)))
             return handler
-        for unsubscribe in self._registered:
+        for _, unsubscribe in self._registered:
             unsubscribe()
         self._registered.clear()
         return None
+
+    @override
+    def __repr__(self) -> str:
+        if not self._registered:
+            return f"<Subscription to {self._event}, without a handler: call it with one, or decorate one with it>"
+        handlers = one_line(", ".join(name for name, _ in self._registered))
+        return f"<Subscription to {self._event}, handled by {handlers}: call it without arguments to take that off>"

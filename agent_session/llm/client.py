@@ -16,12 +16,13 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from agent_session.models import Model
 from session_store.messages import Message, Usage
+from session_store.showing import Brief
 
 ThinkingLevel: TypeAlias = Literal["off", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolDefinition:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ToolDefinition(Brief):
     """What a model is told of a tool. `parameters` is a JSON schema of type object."""
 
     name: str
@@ -29,8 +30,8 @@ class ToolDefinition:
     parameters: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelRequest:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ModelRequest(Brief):
     """One request. `messages` are what this model may be sent (`handover.hand_over`), in order; the client writes them.
 
     `tool_choice` "none" declares the tools and forbids their use. `max_output_tokens` None leaves it to
@@ -51,8 +52,8 @@ class ModelRequest:
     overflow_patterns: Sequence[re.Pattern[str]] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PreparedRequest:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class PreparedRequest(Brief):
     """The provider's payload and headers, credentials not among them."""
 
     request: ModelRequest
@@ -60,16 +61,16 @@ class PreparedRequest:
     headers: dict[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class TextDelta:
+@dataclass(frozen=True, slots=True, repr=False)
+class TextDelta(Brief):
     """The next piece of the text block at `index`."""
 
     index: int
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class ThinkingDelta:
+@dataclass(frozen=True, slots=True, repr=False)
+class ThinkingDelta(Brief):
     """The next piece of the thinking block at `index`; `signature` is the provider's own opaque text."""
 
     index: int
@@ -78,8 +79,8 @@ class ThinkingDelta:
     redacted: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCallDelta:
+@dataclass(frozen=True, slots=True, repr=False)
+class ToolCallDelta(Brief):
     """`arguments` is the next piece of the JSON text."""
 
     index: int
@@ -89,22 +90,22 @@ class ToolCallDelta:
     thought_signature: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class UsageReport:
+@dataclass(frozen=True, slots=True, repr=False)
+class UsageReport(Brief):
     """What the request has taken so far; the last report of a stream counts."""
 
     usage: Usage
 
 
-@dataclass(frozen=True, slots=True)
-class ResponseId:
+@dataclass(frozen=True, slots=True, repr=False)
+class ResponseId(Brief):
     """The provider's own name for the answer."""
 
     response_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class Finish:
+@dataclass(frozen=True, slots=True, repr=False)
+class Finish(Brief):
     """The terminal event. `stop_reason` in the log's words, `raw` in the provider's."""
 
     stop_reason: str

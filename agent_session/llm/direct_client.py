@@ -97,7 +97,7 @@ class DirectClient(ABC):
 
     @override
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._base_url or 'the address of the provider'!r})"
+        return f"{type(self).__name__}({repr(self._base_url) if self._base_url else ''})"
 
     @property
     @abstractmethod

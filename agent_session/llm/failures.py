@@ -25,7 +25,6 @@ from agent_session.errors import (
     ModelRequestError,
     RateLimitError,
 )
-from agent_session.llm.overflow import classify
 from agent_session.models import Model
 
 _NESTING = 3
@@ -110,6 +109,8 @@ def error_from(
         is_near_limit: see `overflow.classify`.
         patterns: see `overflow.classify`.
     """
+    from agent_session.llm.overflow import classify  # noqa: PLC0415 - 0.04 s of patterns, for who is refused
+
     found = classify(
         refusal.status,
         refusal.text,

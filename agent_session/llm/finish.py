@@ -1,7 +1,7 @@
 """Why an answer ended: the providers' words in the log's.
 
 A reason nobody knows ends the turn like `stop`; it is never an error and never a reason to go on. The
-provider's own word stays in `Finish.raw`, where `is_known_finish` and `overflow.is_overflow_finish` read it.
+provider's own word stays in `Finish.raw`, where `is_known_finish` and `is_overflow_finish` read it.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ _STOP_REASONS: Final = {
     "safety": "refusal",
 }
 
+_OVERFLOW_FINISH: Final = frozenset({"model_context_window_exceeded", "model_length"})
+
 
 def stop_reason_for(raw: str, *, has_tool_calls: bool) -> str:
     """The log's stop reason for a provider's finish reason; an empty `raw` is a plain stop.
@@ -44,3 +46,8 @@ def stop_reason_for(raw: str, *, has_tool_calls: bool) -> str:
 def is_known_finish(raw: str) -> bool:
     """Whether the finish reason is one this library has a word for; the empty one is."""
     return not raw or raw.lower() in _STOP_REASONS
+
+
+def is_overflow_finish(raw: str) -> bool:
+    """Whether a finish reason says that the window was full."""
+    return raw.lower() in _OVERFLOW_FINISH

@@ -82,7 +82,7 @@ class LiteLLMClient:
 
     @override
     def __repr__(self) -> str:
-        return f"LiteLLMClient({self._base_url or 'the address of the provider'!r})"
+        return f"LiteLLMClient({repr(self._base_url) if self._base_url else ''})"
 
     @property
     def api(self) -> str:

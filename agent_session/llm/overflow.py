@@ -23,8 +23,6 @@ from agent_session.llm.overflow_wording import (
 )
 from agent_session.llm.token_counts import token_counts
 
-_OVERFLOW_FINISH: Final = frozenset({"model_context_window_exceeded", "model_length"})
-
 
 def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern, re.IGNORECASE | re.VERBOSE)
@@ -153,11 +151,6 @@ def classify(
     if status == 413 or _BYTES.search(code):
         return Classification(kind="overflow_bytes")
     return Classification(kind=_kind_by_status(status, code))
-
-
-def is_overflow_finish(raw: str) -> bool:
-    """Whether a finish reason says that the window was full."""
-    return raw.lower() in _OVERFLOW_FINISH
 
 
 def _looked_at(text: str) -> str:

@@ -8,15 +8,17 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from typing import Any
 
 import anyio
 
 import agent_session
+from agent_session import notices
 from agent_session.echo import Echo
 from agent_session.errors import AgentSessionError
 from agent_session.repl.interrupts import Interrupts
-from agent_session.repl.reading import piped, typed
+from agent_session.repl.reading import PROMPT, piped, typed
 from agent_session.repl.statements import Statements
 from agent_session.session import AgentSession
 from session_store import SessionManager, SessionStoreError
@@ -57,11 +59,18 @@ def _parser() -> argparse.ArgumentParser:
 async def _serve(session: AgentSession) -> int:
     namespace: dict[str, Any] = {"__name__": "__main__", "session": session, "agent_session": agent_session}
     is_terminal = sys.stdin.isatty()
-    async with session, Interrupts.watched(session) as interrupts:
-        statements = Statements(namespace, interrupts.perform)
+    if is_terminal:
+        sys.ps1 = PROMPT  # as Python itself says that somebody is there
+    echo = Echo()
+    async with AsyncExitStack() as stack:
         if sys.stdout.isatty():
-            # Between statements lines go above the one that is typed, each when it is whole.
-            session.subscribe(Echo(is_alone=lambda: interrupts.is_performing).show)
+            session.subscribe(echo.show)
+            stack.enter_context(notices.shown_by_the_caller())
+        await stack.enter_async_context(session)
+        interrupts = await stack.enter_async_context(Interrupts.watched(session))
+        statements = Statements(namespace, interrupts.perform)
+        # Between statements lines go above the one that is typed, each when it is whole.
+        echo.is_alone = lambda: interrupts.is_performing
         if is_terminal:
             print(f"{session.model.id}, {session.path or 'nothing is kept on disk'}")
             print('For example: await session.prompt("..."), await session.compact(), help(session). Ctrl-D ends it.')

@@ -15,6 +15,7 @@ from typing import Any, Self
 import anyio
 import anyio.from_thread
 import orjson
+from typing_extensions import override
 
 from agent_session.llm.openai_compatible import OpenAICompatibleClient
 from agent_session.models import Model
@@ -124,6 +125,10 @@ class FakeProvider:
         """
         with anyio.from_thread.start_blocking_portal() as portal, portal.wrap_async_context_manager(self):
             yield self
+
+    @override
+    def __repr__(self) -> str:
+        return f"<FakeProvider {self.model.id}, {len(self.requests)} requests, {self.remaining} steps left>"
 
     async def __aenter__(self) -> Self:
         await self._server.start()

@@ -17,6 +17,7 @@ from agent_session.llm.convert import chat_messages
 from agent_session.llm.payload import encode_text
 from agent_session.models import Model
 from session_store.messages import Message
+from session_store.showing import Brief
 
 IMAGE_TOKENS = 1_200
 
@@ -26,8 +27,8 @@ def four_characters_a_token(text: str) -> int:
     return -(-len(text) // 4)
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class RecordedRequest:
+@dataclass(slots=True, kw_only=True, eq=False, repr=False)
+class RecordedRequest(Brief):
     """One request as it arrived.
 
     `count_text` is how its provider counts the tokens of a text. `raw` are the bytes, `payload` what they say;

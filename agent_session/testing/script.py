@@ -12,11 +12,13 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 import anyio
+from typing_extensions import override
 
 from agent_session.llm.client import TextDelta, ThinkingDelta, ToolCallDelta
 from agent_session.llm.payload import encode_text
 from agent_session.testing.recording import RecordedRequest
 from session_store.messages import Usage
+from session_store.showing import Brief
 
 UsageSpec: TypeAlias = "tuple[int, int, int, int] | Usage | Literal['auto'] | None"
 """(input, cache read, cache write, output), or a `Usage`, or "auto": counted from the request, or None: unreported."""
@@ -28,8 +30,8 @@ Delta: TypeAlias = TextDelta | ThinkingDelta | ToolCallDelta
 Ending: TypeAlias = Literal["finish", "cut", "drop", "hang", "error"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Answer(Brief):
     """A stream: deltas, then an ending.
 
     `ending`: finish (the final event with `finish` as its reason), cut (the body ends without one), drop (the
@@ -81,8 +83,8 @@ class Answer:
                 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Refusal(Brief):
     """An error status instead of a stream. `body` replaces the usual error object where it is given."""
 
     status: int
@@ -92,8 +94,8 @@ class Refusal:
     body: Any = None
 
 
-@dataclass(slots=True, eq=False)
-class Held:
+@dataclass(slots=True, eq=False, repr=False)
+class Held(Brief):
     """A step that waits for the test: `await step.started.wait()`, then `step.release()`."""
 
     step: Step
@@ -105,8 +107,8 @@ class Held:
         self.released.set()
 
 
-@dataclass(frozen=True, slots=True)
-class Always:
+@dataclass(frozen=True, slots=True, repr=False)
+class Always(Brief):
     """A step for every further request."""
 
     step: Step
@@ -178,6 +180,10 @@ class Script:
         self._summaries = None if summaries is None else deque(summaries)
         self._unexpected: list[str] = []
         self._call_number = 0
+
+    @override
+    def __repr__(self) -> str:
+        return f"<Script, {self.remaining:,} steps left>"
 
     @property
     def separates_summaries(self) -> bool:

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Self
 
 import anyio
+from typing_extensions import override
 
 from agent_session.errors import ModelError
 from agent_session.llm.client import Finish, ModelRequest, PreparedRequest, StreamEvent, UsageReport
@@ -99,6 +100,10 @@ class ScriptedModel:
             AssertionError: steps are left, or there were requests without a step.
         """
         self._script.assert_done()
+
+    @override
+    def __repr__(self) -> str:
+        return f"<ScriptedModel {self.model.id}, {len(self.requests)} requests, {self.remaining} steps left>"
 
     async def __aenter__(self) -> Self:
         return self

@@ -11,10 +11,11 @@ from pydantic import BaseModel
 
 from session_store.blobs import BlobStore
 from session_store.messages import Content, TextContent, as_content
+from session_store.showing import Brief
 
 
-@dataclass(frozen=True, slots=True)
-class ToolResult:
+@dataclass(frozen=True, slots=True, repr=False)
+class ToolResult(Brief):
     """What a tool gives back. `content` is text or blocks for the model; `details` is JSON for the log and the
     screen, never sent. `terminate`: when every result of a batch says so, the run ends without another call.
     """
@@ -49,8 +50,8 @@ async def _nobody(_title: str, _detail: str = "", /, *, default: bool = False) -
     return default
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolContext:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ToolContext(Brief):
     """What a tool may use while it runs.
 
     `report(text)` tells subscribers how far it is. `blobs` keeps the full text of output that was cut. `deps` is what
@@ -71,8 +72,8 @@ class ToolContext:
 ExecuteTool: TypeAlias = Callable[[Any, ToolContext], Awaitable[Any]]
 
 
-@dataclass(frozen=True, slots=True)
-class Tool:
+@dataclass(frozen=True, slots=True, repr=False)
+class Tool(Brief):
     """A tool. `parameters` is a pydantic model or a JSON schema of type object.
 
     `execute(arguments, context)` gets an instance of the model, or a dict where `parameters` is a schema; it

@@ -2,8 +2,7 @@
 
 import pytest
 
-from agent_session.llm.finish import is_known_finish, stop_reason_for
-from agent_session.llm.overflow import is_overflow_finish
+from agent_session.llm.finish import is_known_finish, is_overflow_finish, stop_reason_for
 
 
 # Mutation: map an unknown reason to itself, or to `toolUse`.

@@ -10,7 +10,8 @@ import pytest
 
 from agent_session.errors import ContextOverflowError, ModelError, RateLimitError
 from agent_session.llm.failures import error_from, read_refusal
-from agent_session.llm.overflow import classify, is_overflow_finish
+from agent_session.llm.finish import is_overflow_finish
+from agent_session.llm.overflow import classify
 
 HERE = Path(__file__).parent
 ROWS: list[dict[str, Any]] = json.loads((HERE / "overflow_signals.json").read_text(encoding="utf-8"))

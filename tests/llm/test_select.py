@@ -46,3 +46,18 @@ def test_choosing_a_client_loads_no_http_library() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+# Mutation: import `litellm_client` at the top of `select`, or `overflow` at the top of `failures`.
+def test_a_session_loads_the_one_client_that_it_needs_and_nothing_for_refusals() -> None:
+    program = (
+        "import sys, agent_session.llm.select\n"
+        "from agent_session import AgentSession, Model, SessionManager\n"
+        "session = AgentSession('anthropic/x', session_manager=SessionManager.in_memory())\n"
+        "session.context_usage(), agent_session.llm.select.client_for(Model('anthropic/x'))\n"
+        "print(sorted(name for name in sys.modules if name.startswith('agent_session.llm.')))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert "agent_session.llm.transport" in done.stdout
+    for name in ("litellm", "openai", "overflow", "token_counts"):
+        assert f"agent_session.llm.{name}" not in done.stdout

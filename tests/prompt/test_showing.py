@@ -4,28 +4,40 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
 from typing import Any, get_args
 
 import pytest
 from typing_extensions import override
 
+import agent_session
+import agent_session.testing
+import session_store
 from agent_session import (
     AgentSession,
+    AgentSettled,
     AssistantMessage,
     CompactionOutcome,
+    CompactionSettings,
     Cost,
+    Event,
+    MessageUpdate,
+    Model,
+    ModelRequestError,
+    QueueUpdate,
     SessionManager,
+    Settings,
     SyncSession,
     TextContent,
     ToolCall,
     Usage,
     UserMessage,
 )
-from agent_session.testing import ScriptedModel, reply
+from agent_session.testing import ScriptedModel, fail, hang, reply
 from session_store.entries import CompactionEntry, Entry, MessageEntry, SessionHeader
 from session_store.messages import Message
+from session_store.showing import Brief
 from session_store.totals import UsageSum
 
 EVIL = "\x1b[2J<script>\nalert(1)\r\x07" + "very long " * 200
@@ -135,3 +147,149 @@ def test_a_session_of_its_own_thread_shows_the_same() -> None:
         assert re.fullmatch("<SyncSession [0-9a-f]+, scripted/model, idle>", repr(session))
         assert "idle" in Table(session._repr_html_()).cells
     assert "closed" in Table(session._repr_html_()).cells
+
+
+def public_classes() -> list[type]:
+    """Every public class whose objects a person may have at hand."""
+    modules: tuple[Any, ...] = (agent_session, session_store, agent_session.testing)
+    found = {value for module in modules for name in module.__all__ if isinstance(value := getattr(module, name), type)}
+    return sorted((kind for kind in found if not getattr(kind, "_is_protocol", False)), key=lambda kind: kind.__name__)
+
+
+@pytest.mark.parametrize("kind", public_classes(), ids=lambda kind: kind.__name__)
+def test_no_public_object_is_shown_by_its_address_or_with_all_that_it_holds(kind: type) -> None:
+    # Mutation: take the `__repr__` of RunHandle away, or `repr=False` from an event.
+    shows: object = kind.__repr__
+    assert shows is not object.__repr__
+    assert not hasattr(shows, "__wrapped__"), "made by `dataclass`, without a bound"
+
+
+@pytest.mark.parametrize(
+    "kind", [kind for kind in public_classes() if issubclass(kind, Brief)], ids=lambda kind: kind.__name__
+)
+def test_what_is_shown_by_its_fields_is_one_short_line_whatever_they_hold(kind: Any) -> None:
+    # Mutation: do not bound the line.
+    huge = kind.__new__(kind)
+    for field in dataclasses.fields(kind):
+        object.__setattr__(huge, field.name, {EVIL: (EVIL,) * 1_000})
+    assert re.fullmatch(rf"{kind.__name__}\([^\x00-\x1f\x7f-\x9f]*\)", repr(huge))
+    assert len(repr(huge)) < 300
+
+
+def test_a_field_that_holds_much_leaves_room_for_those_after_it() -> None:
+    # Mutation: show fields as they are, and cut only the line.
+    line = repr(QueueUpdate(steering=("Look at the parser. " * 50,), follow_up=("Then rest.",)))
+    assert line.startswith("QueueUpdate(steering=('Look at")
+    assert line.endswith("follow_up=('Then rest.',))")
+
+
+def test_fields_that_have_their_default_are_left_out() -> None:
+    # Mutation: show them all.
+    assert repr(Model("openai/gpt-5-mini", images=True)) == "Model(id='openai/gpt-5-mini', images=True)"
+    assert repr(AgentSettled(aborted=True)) == "AgentSettled(aborted=True)"
+    assert repr(Settings()) == "Settings()"
+    compaction = CompactionSettings(reserve_tokens=9_000, enabled=True)
+    assert repr(Settings(compaction=compaction)) == "Settings(compaction=CompactionSettings(reserve_tokens=9000))"
+
+
+async def test_contexts_and_branches_say_how_much_there_is() -> None:
+    # Mutation: give `messages` as a plain tuple, or `transcript` as the iterator of a list.
+    async with ScriptedModel([reply("Hello.")] * 3) as model:
+        session = AgentSession(model.model, client=model, tools=(), session_manager=SessionManager.in_memory())
+        assert repr(session.messages) == "<0 messages>"
+        await session.prompt("Hi.")
+        two = '[0] <UserMessage "Hi.">, [1] <AssistantMessage stop, scripted/model: "Hello.">'
+        assert repr(session.messages) == f"<2 messages: {two}>"
+        assert repr(session.messages[:1]) == '(<UserMessage "Hi.">,)'
+        for _ in range(2):
+            await session.prompt("What ends the parser too early, and why did nobody see it? " * 9)
+        line = repr(session.messages)
+        assert line.startswith('<6 messages: [0] <UserMessage "Hi.">, … [5] <AssistantMessage stop')
+        assert Table(session.messages._repr_html_()).cells[:2] == ["6 messages", "[0]"]  # type: ignore[attr-defined]
+        entries = list(session.transcript)
+        assert repr(session.transcript) == f"<{len(entries)} entries, root first: iterate it, or list(...) it>"
+        assert repr(session.dropped()).startswith("<messages that the context no longer shows")
+        await session.close()
+
+
+async def test_a_run_says_what_was_asked_since_when_it_runs_and_how_it_is_read() -> None:
+    # Mutation: leave out how it ended.
+    async with ScriptedModel([hang(after=2), reply("Done."), fail(400, "no")]) as model:
+        session = AgentSession(model.model, client=model, tools=(), session_manager=SessionManager.in_memory())
+        async with session.run("Think.") as run:
+            async for event in run:
+                if isinstance(event, MessageUpdate):
+                    break
+            assert re.fullmatch(
+                r'<RunHandle "Think\.", running for \d\.\d s, [1-9]\d* characters of text: `async for event in` it, '
+                r"await \.result\(\), \.text>",
+                repr(run),
+            )
+        assert re.match(r'<RunHandle "Think\.", aborted after \d\.\d s, ', repr(run))
+        async with session.run("Go on.") as run:
+            await run.result()
+        assert re.match(r'<RunHandle "Go on\.", done after \d\.\d s, 5 characters of text: ', repr(run))
+        async with session.run("And now?") as run:
+            with pytest.raises(ModelRequestError):
+                await run.result()
+        assert re.match(r'<RunHandle "And now\?", failed after \d\.\d s \(ModelRequestError\), ', repr(run))
+        async with session.events() as stream:
+            assert repr(stream) == "<EventStream, 0 events not yet read: `async for event in` it>"
+        await session.close()
+        assert "closed" in repr(stream)
+
+
+def test_subscriptions_say_to_what_and_how_they_are_taken_off() -> None:
+    # Mutation: return the bare closure from `subscribe`.
+    model = ScriptedModel()
+    with SyncSession(model.model, client=model, session_manager=SessionManager.in_memory()) as session:
+
+        def look(event: Event) -> None:
+            pass
+
+        where = f"{test_subscriptions_say_to_what_and_how_they_are_taken_off.__name__}.<locals>.look"
+        for subscribe in (session.subscribe, session._session.subscribe):
+            assert repr(subscribe(look)) == f"<listener {where}: call this to take it off>"
+        subscription = session.on("warning")
+        assert repr(subscription).startswith("<Subscription to warning, without a handler: ")
+        subscription(look)
+        assert "handled by test_subscriptions" in repr(subscription)
+        assert repr(session.on).startswith("<on: on(event, handler)")
+
+
+USAGE = "with session.run(...) as run:"
+
+
+def test_a_run_that_is_not_entered_says_how_it_is() -> None:
+    # Mutation: give the context manager of `contextlib` itself.
+    with SyncSession("openai/scripted", session_manager=SessionManager.in_memory()) as session:
+        run: Any = session.run("Hi.")
+        assert repr(run).startswith(f'<session.run("Hi."), not begun: `{USAGE}`')
+        misuses: list[Callable[[], object]] = [lambda: list(run), lambda: next(run), lambda: run.text]
+        for misuse in misuses:
+            with pytest.raises((TypeError, AttributeError), match=re.escape(f"`{USAGE}`")):
+                misuse()
+        assert session.is_idle
+        with pytest.raises(TypeError, match=r"with session\.events"):
+            list(session.events())  # type: ignore[call-overload]
+
+
+async def test_a_run_that_is_awaited_or_entered_by_the_wrong_word_says_how_it_is_entered() -> None:
+    # Mutation: leave `__await__` or `__enter__` out of the block.
+    async with ScriptedModel([reply("Hello.")]) as model:
+        session = AgentSession(model.model, client=model, tools=(), session_manager=SessionManager.in_memory())
+        run: Any = session.run("Hi.")
+        usage = re.escape(f"`async {USAGE}`")
+        with pytest.raises(TypeError, match=usage):
+            await run
+        with pytest.raises(TypeError, match=usage):
+            async for _ in run:
+                pass
+        with pytest.raises(TypeError, match=usage), run:
+            pass
+        assert session.is_idle
+        async with run as handle:
+            assert str(await handle.result()) == "Hello."
+        with pytest.raises(RuntimeError, match="is over"):
+            await run.__aenter__()
+        await session.close()

@@ -18,7 +18,9 @@ from agent_session import (
     AgentSession,
     CompactionError,
     Event,
+    ExtensionLoadError,
     MessageUpdate,
+    MissingModelError,
     ModelRequestError,
     SessionBusyError,
     SessionClosedError,
@@ -151,22 +153,76 @@ def test_a_compaction_returns_its_outcome_and_raises_its_failure() -> None:
 
 
 def test_an_error_comes_without_the_frames_of_the_other_thread() -> None:
-    # Mutation: do not shorten the traceback in `Call.outcome`.
+    # Mutation: let verbs raise what comes out of `ask` as it comes.
     with scripted_session(fail(400, "bad request")) as session, pytest.raises(ModelRequestError) as caught:
         session.prompt("Hi.")
-    files = {Path(frame.filename).name for frame in traceback.extract_tb(caught.value.__traceback__)}
-    assert files == {Path(__file__).name, "sync.py", "session_thread.py", "loop_thread.py"}
+    here = test_an_error_comes_without_the_frames_of_the_other_thread.__name__
+    assert frames_of(caught.value) == [(Path(__file__).name, here)]
     link = caught.value.__cause__
     while link is not None:
         assert link.__traceback__ is None
         link = link.__cause__
 
 
-def test_a_fault_of_a_program_keeps_its_frames() -> None:
-    # Mutation: shorten every error.
-    with scripted_session() as session, pytest.raises(ValueError, match="empty") as caught:
-        session.prompt("")
-    assert len(traceback.extract_tb(caught.value.__traceback__)) > 5
+def frames_of(error: BaseException | None) -> list[tuple[str, str]]:
+    assert error is not None
+    return [(Path(frame.filename).name, frame.name) for frame in traceback.extract_tb(error.__traceback__)]
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        lambda session: session.prompt(""),
+        lambda session: session.run("").__enter__(),
+        lambda session: session.search(""),
+        lambda session: session.compact(model="nonsense"),
+        lambda session: SyncSession("nonsense"),
+    ],
+)
+def test_a_wrong_argument_is_told_with_the_line_that_refuses_it_and_no_other_of_ours(
+    verb: Callable[[SyncSession], object],
+) -> None:
+    # Mutation: keep the frames between the verb and the refusal; or leave `__init__` or the block of a run out.
+    with scripted_session() as session, pytest.raises(ValueError, match=r"empty|search|provider/name") as caught:
+        verb(session)
+    _, called, refused = frames_of(caught.value)
+    assert called == (Path(__file__).name, "<lambda>")
+    assert refused[0] in ("prompting.py", "history.py", "models.py")
+
+
+def test_a_property_raises_from_where_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Mutation: leave properties, or the class that only looks, out.
+    monkeypatch.delenv("AGENT_SESSION_MODEL", raising=False)
+    session = SyncSession(session_manager=SessionManager.in_memory())
+    with pytest.raises(MissingModelError) as caught:
+        session.model  # noqa: B018 - reading it is the test
+    assert len(frames_of(caught.value)) == 1
+    session.close()
+
+
+def test_a_fault_of_a_program_keeps_its_frames_and_loses_those_of_the_threads() -> None:
+    # Mutation: shorten every error to the line of the verb, or none.
+    def divide(text: str) -> None:
+        fail_at(len(text))
+
+    def fail_at(number: int) -> float:
+        return number / 0
+
+    with scripted_session(hang(after=1)) as session, pytest.raises(ZeroDivisionError) as caught:
+        session.prompt("Hi.", on_text=divide)
+    assert [name for _, name in frames_of(caught.value)][1:] == ["divide", "fail_at"]
+    assert "loop_thread.py" not in str(frames_of(caught.value))
+
+
+def test_an_extension_that_cannot_be_loaded_shows_where_it_fails() -> None:
+    # Mutation: take every frame of what led to an error that is raised on purpose.
+    def setup(api: object) -> None:
+        raise KeyError(api)
+
+    with scripted_session() as session, pytest.raises(ExtensionLoadError) as caught:
+        session.load(setup)
+    assert len(frames_of(caught.value)) == 1
+    assert [name for _, name in frames_of(caught.value.__cause__)] == ["setup"]
 
 
 def test_wrong_arguments_are_refused_at_once_and_leave_no_thread() -> None:

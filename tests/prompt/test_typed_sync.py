@@ -151,11 +151,21 @@ async def test_a_handler_that_does_not_end_holds_up_the_exit_only_for_its_grace(
         assert await leave(typed) < 10.0
 
 
-async def test_an_error_is_told_in_a_few_lines(tmp_path: Path) -> None:
-    # Mutation: raise the error with the frames and the chain of the session's thread.
-    async with prompt(PYTHON, tmp_path) as typed:
+@KINDS
+async def test_a_mistake_is_told_from_the_line_that_was_typed(kind: Kind, tmp_path: Path) -> None:
+    # Mutation: raise errors with the frames of the session's thread.
+    async with prompt(kind, tmp_path) as typed:
         await typed.enter(OPEN)
-        shown = await typed.enter("s.navigate_tree('nowhere')")
-        assert "EntryNotFoundError" in shown
-        assert len(shown.splitlines()) < 16
-        assert shown.count("Traceback") == 1
+        for statement, name in {
+            "s.navigate_tree('nowhere')": "EntryNotFoundError",
+            "s.set_thinking_level('hgih')": "SettingsError",
+            "s.on('warnign', print)": "ExtensionError",
+            "s.run('Hi.').text": "AttributeError",
+            "import agent_session; agent_session.Settings(typo=1)": "SettingsError",
+        }.items():
+            shown = await typed.enter(statement)
+            assert name in shown
+            assert "anyio" not in shown
+            assert "thread.py" not in shown
+            assert len(shown.splitlines()) <= 12, shown
+            assert shown.count("Traceback") == 1

@@ -143,7 +143,7 @@ async def test_a_server_that_refuses_to_report_usage_answers_all_the_same(tmp_pa
 async def test_an_answer_that_filled_the_window_is_void_and_the_context_is_compacted(
     tmp_path: Path, reason: str
 ) -> None:
-    # Mutation: leave the word out of `overflow._OVERFLOW_FINISH`.
+    # Mutation: leave the word out of `finish._OVERFLOW_FINISH`.
     steps = [*filled(), stop(reason, text="half an ans"), reply("whole answer")]
     async with scene(tmp_path, steps, window=8_000) as stage:
         await fill(stage)
