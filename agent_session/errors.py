@@ -72,11 +72,15 @@ class ToolError(AgentSessionError):
 
 
 class SettingsError(AgentSessionError):
-    """A setting with a wrong value. `path` names it, as in `compaction.reserve_tokens`."""
+    """A setting with a wrong value. `path` names it, as in `compaction.reserve_tokens`; `source` is the file or the
+    variable that set it, where it was one.
+    """
 
-    def __init__(self, path: str, why: str) -> None:
+    def __init__(self, path: str, why: str, *, source: str | None = None) -> None:
         self.path = path
-        super().__init__(f"setting {path}: {why}")
+        self.why = why
+        self.source = source
+        super().__init__(f"setting {path}: {why}{f' (from {source})' if source is not None else ''}")
 
 
 class MissingModelError(AgentSessionError):

@@ -134,7 +134,7 @@ class ToolExecutionUpdate(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ToolExecutionEnd(Event):
-    """A tool has ended; its result is recorded next."""
+    """A tool has ended; its result is recorded next. `details` are the tool's own, for programs and people."""
 
     name: ClassVar[str] = "tool_execution_end"
     call_id: str
@@ -142,6 +142,7 @@ class ToolExecutionEnd(Event):
     content: tuple[Content, ...]
     is_error: bool
     duration: float
+    details: Any = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

@@ -29,7 +29,7 @@ from agent_session.events import (
     Warning,
 )
 from agent_session.image_pruning import prune_images
-from agent_session.llm.overflow import is_overflow_finish
+from agent_session.llm.finish import is_overflow_finish
 from agent_session.llm.retry import delay_for
 from agent_session.parts import Parts
 from agent_session.prompting import open_run
@@ -304,7 +304,7 @@ class Run:
             await self._warn_once(
                 f"window of {parts.models.model.id}",
                 f"nothing is known of the window of {parts.models.model.id}: {budget.window:,} tokens are assumed; "
-                "give Model(id, context_window=...) to say what it is",
+                "Model(id, context_window=...) says what it is, on the command line --context-window",
             )
         if budget.warning:
             await self._warn_once(budget.warning, budget.warning)

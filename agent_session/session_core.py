@@ -31,6 +31,7 @@ from agent_session.queues import IfBusy, Lane, Queued
 from agent_session.run import Run
 from agent_session.session_view import RuntimeView
 from agent_session.settings import Settings
+from agent_session.turn import aborted
 from session_store import SessionManager
 from session_store.errors import SessionReadOnlyError
 from session_store.messages import AssistantMessage, UserMessage
@@ -285,13 +286,11 @@ class SessionCore:
                 self.wake()  # there was no run to take what was queued for it
             # After an error the queue waits for the next prompt; who asked for a compaction is waiting for it now.
             self._drop_asks() if is_aborted else self._serve_asks()
-        assert run is not None or is_aborted
-        if run is None:
-            return None
-        if run.error is not None:
+        if run is not None and run.error is not None:
             raise run.error
         if is_aborted:
-            return run.last if run.last is not None and run.last.stop_reason == "aborted" else None
+            return aborted(run.last if run is not None else None)
+        assert run is not None
         self.wake()
         return run.last
 

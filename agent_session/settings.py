@@ -169,16 +169,26 @@ class Settings(_Section):
         of `compaction` and `retry` count.
 
         Raises:
-            SettingsError: a file that is no JSON object, or a wrong value; `path` names it.
+            SettingsError: a file that is no JSON object, or a wrong value; `path` names it, `source` says who set it.
         """
-        project = _read(Path(cwd) / ".agent-session" / "settings.json")
-        if not is_trusted:
-            project = _harmless(project)
-        found = _joined(_read(Path.home() / ".agent-session" / "settings.json"), project)
-        return cls().merged(_known(cls, _joined(found, _from_environment(os.environ))))
+        users, projects = (Path(folder) / ".agent-session" / "settings.json" for folder in (Path.home(), cwd))
+        project = _read(projects)
+        sources = {
+            str(users): _read(users),
+            str(projects): project if is_trusted else _harmless(project),
+            _ENVIRONMENT: _from_environment(os.environ),
+        }
+        found: dict[str, Any] = {}
+        for source, values in sources.items():
+            found = _joined(found, _known(cls, values, source))
+        try:
+            return cls().merged(found)
+        except SettingsError as error:
+            raise SettingsError(error.path, error.why, source=_setter_of(error.path, sources)) from None
 
 
 _PREFIX = "AGENT_SESSION_"
+_ENVIRONMENT = "the environment"
 _NOT_SETTINGS = ("AGENT_SESSION_DIR", "AGENT_SESSION_LOG")
 
 
@@ -248,14 +258,26 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
     return found
 
 
-def _known(model: type[BaseModel], settings: Mapping[str, Any], where: str = "") -> dict[str, Any]:
+def _setter_of(path: str, sources: Mapping[str, Mapping[str, Any]]) -> str | None:
+    """Who had the last word on a setting: a file, or the variable by its name."""
+    for source, values in reversed(list(sources.items())):
+        value: Any = values
+        for key in path.split("."):
+            value = value.get(key) if isinstance(value, Mapping) else None
+        if value is not None:
+            return f"{_PREFIX}{path.replace('.', '__').upper()}" if source == _ENVIRONMENT else source
+    return None
+
+
+def _known(model: type[BaseModel], settings: Mapping[str, Any], source: str, where: str = "") -> dict[str, Any]:
     known: dict[str, Any] = {}
     for key, value in settings.items():
         field = model.model_fields.get(key)
         if field is None:
-            warnings.warn(f"unknown setting {where}{key}; known are: {', '.join(model.model_fields)}", stacklevel=4)
+            known_are = ", ".join(model.model_fields)
+            warnings.warn(f"unknown setting {where}{key} in {source}; known are: {known_are}", stacklevel=4)
         elif isinstance(value, dict) and isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            known[key] = _known(field.annotation, value, f"{where}{key}.")
+            known[key] = _known(field.annotation, value, source, f"{where}{key}.")
         else:
             known[key] = value
     return known

@@ -36,6 +36,7 @@ from agent_session.sync_handles import SyncEventStream, SyncLoadedExtension, Syn
 from agent_session.sync_inspection import SyncInspection
 from agent_session.tools.images import ImageSource
 from agent_session.tools.registry import ToolSpecifier
+from agent_session.turn import aborted
 from session_store import SessionManager
 from session_store.messages import AssistantMessage
 
@@ -142,7 +143,7 @@ class SyncSession(SyncInspection):
             aborts=True,
             from_inside=True,
             show=_shown_by(on_text),
-            instead=lambda: None,
+            instead=aborted,
         )
 
     def run(self, text: str, *, images: Sequence[ImageSource] = ()) -> AbstractContextManager[SyncRunHandle]:

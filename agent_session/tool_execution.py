@@ -125,6 +125,7 @@ async def _run(parts: Parts, item: _Prepared) -> tuple[ToolResultMessage, bool]:
                     content=result.blocks,
                     is_error=result.is_error,
                     duration=time.monotonic() - started,
+                    details=result.details,
                 )
             )
     return await _record(parts, item, result), result.terminate

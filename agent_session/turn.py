@@ -18,6 +18,7 @@ from agent_session.llm.finish import is_known_finish, is_overflow_finish
 from agent_session.parts import Parts
 from agent_session.request_building import build_request, prepare
 from session_store.entries import MessageEntry
+from session_store.ids import now_ms
 from session_store.messages import AssistantMessage
 
 _ABORTED = "the run was aborted"
@@ -93,6 +94,18 @@ async def ask_model(parts: Parts, turn_index: int) -> Answer:
     message = entry.message
     assert isinstance(message, AssistantMessage)
     return Answer(message=message, entry=entry)
+
+
+def aborted(newest: AssistantMessage | None = None) -> AssistantMessage:
+    """What an aborted prompt returns: its newest answer marked `aborted`, or one that says nothing where none came.
+
+    The mark is the caller's: an answer that was complete when the abort came stays complete in the log.
+    """
+    if newest is None:
+        return AssistantMessage(content=(), stop_reason="aborted", error_message=_ABORTED, timestamp=now_ms())
+    if newest.stop_reason == "aborted":
+        return newest
+    return replace(newest, stop_reason="aborted", error_message=newest.error_message or _ABORTED)
 
 
 async def _recorded(parts: Parts, message: AssistantMessage) -> MessageEntry:

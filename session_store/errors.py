@@ -17,6 +17,7 @@ this tree and is never wrapped.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 
@@ -100,7 +101,9 @@ class SessionLockedError(SessionStoreError):
         self.owner = owner
         self.pid = owner.get("pid")
         who = "somebody who does not say who, or its lock file was removed"
-        if owner:
+        if (self.pid, owner.get("host")) == (os.getpid(), os.uname().nodename):
+            who = f"this process itself, since {owner.get('since', '?')}"
+        elif owner:
             who = f"process {owner.get('pid', '?')} on {owner.get('host', '?')}, since {owner.get('since', '?')}"
         super().__init__(
             f"{path}: locked by {who}; close it there, or read it with "

@@ -1,11 +1,12 @@
 """What can be said on the command line.
 
-The rule it keeps: nothing but argparse is imported here, so that `--help` comes at once.
+The rule it keeps: nothing but argparse and what it needs is imported here, so that `--help` comes at once.
 """
 
 from __future__ import annotations
 
 import argparse
+import shlex
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -38,6 +39,7 @@ class Options:
 
     model: str | None = None
     base_url: str | None = None
+    context_window: int | None = None
     thinking_level: str | None = None
     resume: str | None = None
     is_stored: bool = True
@@ -46,7 +48,10 @@ class Options:
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     """The arguments; `command` is None for the interactive session. Help, and what is wrong, end the process."""
-    return _parser().parse_args(arguments)
+    given = _parser().parse_args(arguments)
+    if words := getattr(given, "misplaced", None):
+        given.refuse(f"the prompt goes after -p: agent-session run -p {shlex.quote(' '.join(words))}")
+    return given
 
 
 def options_of(arguments: argparse.Namespace) -> Options:
@@ -55,6 +60,7 @@ def options_of(arguments: argparse.Namespace) -> Options:
     return Options(
         model=given.get("model"),
         base_url=given.get("base_url"),
+        context_window=given.get("context_window"),
         thinking_level=given.get("thinking"),
         resume=given.get("resume"),
         is_stored=not given.get("no_session", False),
@@ -68,9 +74,10 @@ def _parser() -> argparse.ArgumentParser:
         description="A coding agent in a session that compacts itself, survives and resumes. Without a command: an "
         "interactive session in this folder.",
         epilog=f"{EXIT_CODES}\n{ENVIRONMENT}\nagent-session demo shows a session at work, without a key and without "
-        "a network.",
+        "a network.\npython -m agent_session is another program: a Python prompt with a session at hand.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("--version", action="store_true", help="say which version this is")
     # SUPPRESS: what is given before the command must not be overwritten by what is not given after it.
     _add_log_option(parser)
     _add_session_options(parser)
@@ -97,6 +104,8 @@ def _add_run(commands: Subparsers) -> None:
     run.add_argument(
         "-p", "--prompt", metavar="TEXT", help="the prompt; text on standard input is added to it, or is it"
     )
+    run.add_argument("misplaced", nargs="*", help=argparse.SUPPRESS)
+    run.set_defaults(refuse=run.error)
     run.add_argument("--json", action="store_true", help="events as JSONL on standard output, and nothing else there")
     _add_session_options(run)
     _add_log_option(run)
@@ -123,6 +132,13 @@ def _add_session_options(parser: argparse.ArgumentParser) -> None:
         type=_address,
         default=argparse.SUPPRESS,
         help="where the model's provider is, as its _BASE_URL",
+    )
+    group.add_argument(
+        "--context-window",
+        metavar="TOKENS",
+        type=_tokens,
+        default=argparse.SUPPRESS,
+        help="what the model takes, where nothing is known of it or something else than is known",
     )
     group.add_argument(
         "--thinking",
@@ -156,6 +172,13 @@ def _address(text: str) -> str:
     if not text.startswith(("http://", "https://")):
         raise argparse.ArgumentTypeError(f"{text!r} does not begin with http:// or https://")
     return text
+
+
+def _tokens(text: str) -> int:
+    digits = text.replace(",", "").replace("_", "")
+    if not digits.isdecimal() or int(digits) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of tokens")
+    return int(digits)
 
 
 def _add_log_option(parser: argparse.ArgumentParser) -> None:

@@ -5,8 +5,10 @@ The rule it keeps: a command does what a program would do with the session's ver
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 import anyio.to_thread
 
@@ -17,12 +19,15 @@ from agent_session.cli.opening import require_key
 from agent_session.cli.person import Person
 from agent_session.errors import CompactionError, SessionBusyError
 from agent_session.models import Model
-from agent_session.terminal.screen import Screen, shortened
+from agent_session.terminal.screen import Screen
+from agent_session.terminal.wording import local_time, shortened, spent
 from session_store import SessionManager
 from session_store.catalog import SessionInfo
 from session_store.entries import BranchSummaryEntry, CompactionEntry, Entry, MessageEntry
 from session_store.messages import UserMessage
 from session_store.tree import TreeNode
+
+_COMMAND = re.compile(r"/[A-Za-z]*(?:\s|$)")
 
 ID_CHARS = 8
 TEXT_CHARS = 60
@@ -53,6 +58,11 @@ class Command:
     takes: str = ""
 
 
+def looks_like_command(line: str) -> bool:
+    """A slash at the very beginning and one word: no path, and nothing that only begins with a slash."""
+    return _COMMAND.match(line) is not None
+
+
 async def run_command(desk: Desk, line: str) -> None:
     """Run what was typed, slash included.
 
@@ -60,11 +70,13 @@ async def run_command(desk: Desk, line: str) -> None:
         UsageError: there is no such command.
         AgentSessionError, SessionStoreError, ValueError: what the session's verbs raise.
     """
-    name, _, rest = line.partition(" ")
+    name, rest = (*line.split(maxsplit=1), "")[:2]
     command = COMMANDS.get(name)
     if command is None:
-        raise UsageError(f"no command {name}; /help lists the ones there are")
-    await command.run(desk, rest.strip())
+        meant = get_close_matches(name, COMMANDS, n=1)
+        advice = f"{meant[0]} is one" if meant else "/help lists the ones there are"
+        raise UsageError(f"no command {name}; {advice}. A text that begins so is sent with a space before it")
+    await command.run(desk, rest)
 
 
 def command_names() -> list[str]:
@@ -81,6 +93,8 @@ async def _help(desk: Desk, _rest: str) -> None:
 
 
 async def _compact(desk: Desk, rest: str) -> None:
+    if not desk.host.session.is_idle:
+        desk.screen.line("compaction", "asked for; it comes at the next safe point of what runs", style="dim")
     try:
         outcome = await desk.host.session.compact(rest or None, interrupt=False)
     except CompactionError as error:
@@ -116,7 +130,7 @@ async def _session(desk: Desk, _rest: str) -> None:
     desk.screen.path("folder", session.cwd)
     desk.screen.line("model", f"{session.model.id}, thinking {session.thinking_level}")
     desk.screen.line("messages", f"{stats.context_messages} in the context")
-    desk.screen.line("spent", f"{stats.total} in {stats.total.requests} requests, on summaries {stats.compaction}")
+    desk.screen.line("spent", spent(stats.total, stats.compaction))
     desk.screen.meter()
 
 
@@ -136,7 +150,7 @@ async def _tree(desk: Desk, rest: str) -> None:
     session = desk.host.session
     manager = session.session_manager
     if rest:
-        text = await session.navigate_tree(_entry_id(manager, rest))
+        text = await session.navigate_tree(_entry_id(manager, rest.removeprefix("*").strip()))  # as the tree shows it
         desk.screen.line("tree", f"now at {(session.leaf_id or 'the beginning')[:ID_CHARS]}")
         if text is not None:
             desk.input.prefill(text)
@@ -237,7 +251,7 @@ def _entry_id(manager: SessionManager, beginning: str) -> str:
 
 def _described(info: SessionInfo) -> str:
     what = shortened(info.name or info.first_message or "(nothing was said)", TEXT_CHARS)
-    return f"{info.id[:ID_CHARS]}  {info.created[:16].replace('T', ' ')}  {what}"
+    return f"{info.id[:ID_CHARS]}  {local_time(info.modified)}  {what}"
 
 
 def _tree_lines(manager: SessionManager) -> list[tuple[str, str]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -101,20 +102,21 @@ class Editor:
         self._question = question
         self._draft = ""
         self._is_leaving = False
+        self._keyboard = Keyboard()
         self._prompt: PromptSession[str] = PromptSession(
             message=self._message,
             bottom_toolbar=self._toolbar,
             multiline=True,
             prompt_continuation="  ",
             erase_when_done=True,
-            key_bindings=_bindings(interrupt),
+            key_bindings=_bindings(interrupt, self._suspend),
             completer=CommandCompleter(tuple(commands)),
             complete_while_typing=False,
             complete_style=CompleteStyle.READLINE_LIKE,
             reserve_space_for_menu=0,
             history=_history(history),
             style=_STYLE,
-            input=Keyboard(),
+            input=self._keyboard,
         )
 
     @property
@@ -167,6 +169,15 @@ class Editor:
             await run_in_terminal(self._write_lines)
         self.redraw()
 
+    def _suspend(self) -> None:
+        """Hand the terminal back to the shell, as Ctrl-Z does to any program; return when the shell goes on with it."""
+
+        def stop() -> None:
+            with self._keyboard.released():
+                os.kill(0, signal.SIGTSTP)
+
+        run_in_terminal(stop)
+
     def _write_lines(self) -> None:
         sys.stdout.write(self._above.take_lines())
         sys.stdout.flush()
@@ -192,7 +203,8 @@ class Editor:
         return ANSI("\n".join(rows))
 
     def _toolbar(self) -> AnyFormattedText:
-        return ANSI(self._ansi(self._status.line(unicode=takes_unicode(self._console))))
+        line = self._status.line(unicode=takes_unicode(self._console), columns=self._console.width)
+        return ANSI(self._ansi(line))
 
     def _ansi(self, text: Text) -> str:
         with self._console.capture() as captured:
@@ -213,8 +225,10 @@ class CommandCompleter(Completer):
             yield from (Completion(name, start_position=-len(typed)) for name in self._names if name.startswith(typed))
 
 
-def _bindings(interrupt: Callable[[], None]) -> KeyBindings:
-    """Enter sends; Alt-Enter and Ctrl-J begin a new line; Ctrl-C is the program's; Ctrl-D on nothing ends the input."""
+def _bindings(interrupt: Callable[[], None], suspend: Callable[[], None]) -> KeyBindings:
+    """Enter sends; Alt-Enter and Ctrl-J begin a new line; Ctrl-C is the program's; Ctrl-Z is the shell's; Ctrl-D on
+    nothing ends the input.
+    """
     bindings = KeyBindings()
 
     @bindings.add("enter")
@@ -233,6 +247,10 @@ def _bindings(interrupt: Callable[[], None]) -> KeyBindings:
     @bindings.add("c-c")
     def interrupted(_event: KeyPressEvent) -> None:
         interrupt()
+
+    @bindings.add("c-z")
+    def suspended(_event: KeyPressEvent) -> None:
+        suspend()
 
     return bindings
 

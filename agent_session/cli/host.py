@@ -1,7 +1,7 @@
 """The session at the prompt, and putting another one in its place.
 
 The rule it keeps: the next session is open before the present one is closed, so that one that cannot be opened changes
-nothing. A session in which nothing was said leaves no file.
+nothing; so is one whose extensions cannot all be loaded. A session in which nothing was said leaves no file.
 """
 
 from __future__ import annotations
@@ -14,8 +14,12 @@ import anyio.to_thread
 
 from agent_session.cli.arguments import Options
 from agent_session.cli.opening import opened_manager
+from agent_session.composition import choose_model
+from agent_session.errors import ExtensionLoadError
+from agent_session.events import Event, ExtensionFailed
 from agent_session.extending.view import Interaction
 from agent_session.llm.client import ThinkingLevel
+from agent_session.models import Model
 from agent_session.session import AgentSession
 from agent_session.settings import Settings
 from session_store import SessionManager
@@ -54,7 +58,11 @@ class Host:
         manager = await anyio.to_thread.run_sync(opened_manager, self.options, self.settings, self.cwd)
         if self.options.resume is None and manager.path is not None:
             self._made_here.add(manager.path)
-        return await self._begin(manager, model=self.options.model, level=self.options.thinking_level)
+        model: Model | str | None = self.options.model
+        if self.options.context_window is not None:
+            chosen = choose_model(self.options.model, manager, self.settings)
+            model = Model(chosen.id, context_window=self.options.context_window)
+        return await self._begin(manager, model=model, level=self.options.thinking_level)
 
     async def begin_new(self) -> AgentSession:
         """Go on in a new session, with the present model."""
@@ -67,10 +75,11 @@ class Host:
         return await self.replace(manager)
 
     async def replace(self, manager: SessionManager) -> AgentSession:
-        """Go on in another session, with its own model, else with the present one."""
+        """Go on in another session, with its own model, else with the present one and what was said of its window."""
         previous = self.session
-        has_model = bool(manager.projection.provider and manager.projection.model_id)
-        session = await self._begin(manager, model=None if has_model else previous.model.id, level=None)
+        own = f"{manager.projection.provider}/{manager.projection.model_id}" if manager.projection.model_id else None
+        model = previous.model if own in (None, previous.model.id) else None
+        session = await self._begin(manager, model=model, level=None)
         await self._end(previous)
         return session
 
@@ -80,7 +89,7 @@ class Host:
             session, self._session = self._session, None
             await self._end(session)
 
-    async def _begin(self, manager: SessionManager, *, model: str | None, level: str | None) -> AgentSession:
+    async def _begin(self, manager: SessionManager, *, model: Model | str | None, level: str | None) -> AgentSession:
         home = Path(manager.cwd)
         session = AgentSession(
             model,
@@ -94,8 +103,19 @@ class Host:
         )
         before, self._session = self._session, session
         self._watch(session)
+        refused: list[BaseException] = []
+
+        def notice(event: Event) -> None:
+            if isinstance(event, ExtensionFailed) and isinstance(event.error, ExtensionLoadError):
+                refused.append(event.error)
+
+        session.subscribe(notice)
         try:
-            return await session.start()
+            await session.start()
+            if refused:
+                # It was asked for by name: to go on without it would be something else than was asked for.
+                raise refused[0]
+            return session
         except BaseException:
             self._session = before
             with anyio.CancelScope(shield=True):

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import anyio
@@ -16,9 +17,10 @@ import anyio.abc
 
 from agent_session.cli import failures
 from agent_session.cli.arguments import Options
-from agent_session.cli.commands import ID_CHARS, Desk, command_names, run_command
+from agent_session.cli.commands import ID_CHARS, Desk, command_names, looks_like_command, run_command
 from agent_session.cli.host import Host
 from agent_session.cli.line_input import LineInput
+from agent_session.cli.opening import loading_teller
 from agent_session.cli.person import Person
 from agent_session.cli.plain_input import PlainInput
 from agent_session.cli.status import Status
@@ -26,8 +28,11 @@ from agent_session.events import CompactionEnd, Event
 from agent_session.logs import get_logger
 from agent_session.session import AgentSession
 from agent_session.terminal.console import is_dumb, make_console
-from agent_session.terminal.screen import Screen, shortened
-from session_store.messages import AssistantMessage
+from agent_session.terminal.screen import Screen
+from agent_session.terminal.wording import counted, shortened
+from session_store import SessionManager
+from session_store.entries import MessageEntry
+from session_store.messages import AssistantMessage, UserMessage
 
 HISTORY = Path(".agent-session") / "history"
 NEWEST_CHARS = 300
@@ -48,10 +53,11 @@ class Conversation:
             self.screen, self.input = self._with_editor(is_remembered=options.is_stored)
         else:
             self.screen = Screen(make_console(), shows_queue=True)
-            self.input = PlainInput(self.screen)
-        self.person = Person(self.screen)
+            self.input = PlainInput(self.screen, is_busy=lambda: self._is_busy)
+        self.person = Person(self.screen, undisturbed=self._asking)
         self.host = Host(options, cwd=cwd, interaction=self.person, watch=self._watch)
         self._jobs: anyio.abc.TaskGroup | None = None
+        self._running = 0
         self._unsubscribe: list[Callable[[], None]] = []
         self._code = failures.DONE
         self._is_leaving = False
@@ -128,21 +134,24 @@ class Conversation:
             elif not line.strip():
                 continue
             else:
-                done = self._start(self._obey, line.strip())
+                done = self._start(self._obey, line)
             was_at_end = False
             if not self.input.is_live:
                 await self._until_next_line_is_due(done)
 
     async def _obey(self, line: str) -> None:
         """A command, or a prompt; on a busy session a prompt is queued as steering."""
+        is_command = looks_like_command(line)
+        line = line.strip()
         try:
-            if line.startswith("/"):
+            if is_command:
                 await run_command(self._desk, line)
             else:
                 await self.host.session.prompt(line, if_busy="steer")
         except failures.EXPECTED as error:
             get_logger().exception("cli.failed")
-            self.screen.error(failures.explained(error))
+            say = self.screen.error if is_command else self.screen.failed
+            say(failures.explained(error, is_started=True))
             if not self.input.is_live:
                 self._code = failures.exit_code(error)
 
@@ -177,9 +186,12 @@ class Conversation:
             try:
                 await job(*arguments)  # type: ignore[misc]
             finally:
+                self._running -= 1
                 done.set()
+                self.input.redraw()
 
         assert self._jobs is not None
+        self._running += 1
         self._jobs.start_soon(run)
         return done
 
@@ -188,6 +200,19 @@ class Conversation:
     @property
     def _desk(self) -> Desk:
         return Desk(host=self.host, screen=self.screen, person=self.person, input=self.input, leave=self._leave)
+
+    @property
+    def _is_busy(self) -> bool:
+        """Whether more will be shown before the next line is due, if one is."""
+        if self._is_leaving:
+            return True
+        is_idle = self.host.is_open and self.host.session.is_idle
+        return self.person.question is None and (self._running > 0 or not is_idle)
+
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        self.input.redraw()
+        yield
 
     def _leave(self) -> None:
         self._is_leaving = True
@@ -203,7 +228,13 @@ class Conversation:
         self.screen.usage = session.context_usage
         self._status.follow(session)
         self._unsubscribe = [
-            session.subscribe(listener) for listener in (self.screen.listen, self._status.listen, self._listen)
+            session.subscribe(listener)
+            for listener in (
+                self.screen.listen,
+                loading_teller(session, self.screen),
+                self._status.listen,
+                self._listen,
+            )
         ]
 
     def _listen(self, event: Event) -> None:
@@ -215,10 +246,16 @@ class Conversation:
         session = self.host.session
         self.screen.line("model", session.model.id)
         self.screen.path("folder", session.cwd)
-        answers = [message for message in session.messages if isinstance(message, AssistantMessage) and message.text]
-        if answers:
-            self.screen.line("so far", f"{len(session.messages)} messages in the context; the newest answer:")
-            self.screen.line("assistant", shortened(answers[-1].text, NEWEST_CHARS))
+        exchange = _newest_exchange(session.session_manager)
+        if exchange:
+            self.screen.line("so far", f"{counted(len(session.messages), 'message')} in the context; the newest:")
+            for message in exchange:
+                text = shortened(message.text, NEWEST_CHARS)
+                if isinstance(message, UserMessage):
+                    self.screen.line("user", text, style="bold")
+                else:
+                    ending = f"({message.stop_reason})" if message.is_failed else ""
+                    self.screen.line("assistant", f"{text} {ending}".strip())
             self.screen.meter()
         if self.input.is_live:
             self.screen.line("", "/help lists the commands", style="dim")
@@ -258,3 +295,15 @@ class Conversation:
             history=Path.home() / HISTORY if is_remembered else None,
         )
         return Screen(console), editor
+
+
+def _newest_exchange(manager: SessionManager) -> list[UserMessage | AssistantMessage]:
+    """What was said last on the branch, and what was answered to it, also where the answer failed or was aborted."""
+    answer: list[UserMessage | AssistantMessage] = []
+    for entry in reversed(manager.get_branch()):
+        message = entry.message if isinstance(entry, MessageEntry) else None
+        if isinstance(message, UserMessage):
+            return [message, *answer]
+        if isinstance(message, AssistantMessage) and not answer and (message.text or message.is_failed):
+            answer = [message]
+    return answer

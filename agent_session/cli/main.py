@@ -39,18 +39,24 @@ def main(arguments: list[str] | None = None) -> int:
     except Exception as error:
         from agent_session.cli import failures  # noqa: PLC0415 - see the rule
 
-        if not isinstance(error, failures.EXPECTED):
+        cause = failures.alone(error)
+        if not isinstance(cause, failures.EXPECTED):
             raise
         from agent_session.logs import get_logger  # noqa: PLC0415 - see the rule
 
         get_logger().exception("cli.failed")
-        _say(failures.explained(error))
-        return failures.exit_code(error)
+        _say(failures.explained(cause))
+        return failures.exit_code(cause)
 
 
 def _obey(given: Namespace) -> int:
     cwd = Path.cwd()
     match given.command:
+        case _ if given.version:
+            from importlib.metadata import version  # noqa: PLC0415 - see the rule
+
+            print(PROGRAM, version("agent-session-runtime"))  # noqa: T201 - what was asked for
+            return 0
         case "demo":
             from agent_session.demo.__main__ import main as demonstrate  # noqa: PLC0415 - see the rule
 
@@ -78,14 +84,14 @@ def _run(given: Namespace, cwd: Path) -> int:
     import anyio  # noqa: PLC0415 - see the rule
 
     from agent_session.cli.failures import UsageError  # noqa: PLC0415 - see the rule
-    from agent_session.cli.one_prompt import run_as_json, run_as_text  # noqa: PLC0415 - see the rule
+    from agent_session.cli.one_prompt import Prompt, run_as_json, run_as_text  # noqa: PLC0415 - see the rule
     from agent_session.cli.streams import piped_text  # noqa: PLC0415 - see the rule
 
-    text = "\n\n".join(part for part in ((given.prompt or "").strip(), piped_text()) if part)
-    if not text:
+    prompt = Prompt(given=(given.prompt or "").strip(), piped=piped_text())
+    if not prompt.text:
         raise UsageError("nothing to say: give -p TEXT, or text on standard input")
     run = run_as_json if given.json else run_as_text
-    return anyio.run(partial(run, options_of(given), cwd, text))
+    return anyio.run(partial(run, options_of(given), cwd, prompt))
 
 
 def _show_warning(message: Warning | str, *_where: object, **_how: object) -> None:

@@ -19,15 +19,38 @@ from agent_session.cli import failures
 from agent_session.cli.arguments import Options
 from agent_session.cli.host import Host
 from agent_session.cli.json_events import event_line, is_told, json_line
+from agent_session.cli.opening import loading_teller
 from agent_session.cli.person import Person
 from agent_session.cli.plain_input import PlainInput
 from agent_session.cli.streams import ReservedOutput
 from agent_session.events import SCHEMA_VERSION, Event
+from agent_session.hooks import MessageEnd
 from agent_session.session import AgentSession
 from agent_session.terminal.console import make_console
 from agent_session.terminal.progress import ProgressLine
 from agent_session.terminal.screen import Screen
-from session_store.messages import AssistantMessage
+from agent_session.terminal.wording import counted
+from session_store.messages import AssistantMessage, UserMessage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prompt:
+    """What is asked: what was given on the command line, and below it what was piped in."""
+
+    given: str
+    piped: str
+
+    @property
+    def text(self) -> str:
+        return "\n\n".join(part for part in (self.given, self.piped) if part)
+
+    def show(self, screen: Screen) -> None:
+        """What was piped in is known to who piped it, and may be long: its size will do."""
+        if self.given:
+            screen.line("user", self.given, style="bold")
+        if self.piped:
+            lines, size = self.piped.count("\n") + 1, len(self.piped.encode())
+            screen.line("user", f"standard input, {counted(lines, 'line')}, {counted(size, 'byte')}", style="bold")
 
 
 @dataclass(slots=True)
@@ -40,31 +63,39 @@ class _Ending:
     error: Exception | None = None
 
 
-async def run_as_text(options: Options, cwd: Path, text: str) -> int:
+async def run_as_text(options: Options, cwd: Path, prompt: Prompt) -> int:
     """The answer on standard output; the exit code."""
     is_terminal = sys.stdout.isatty()
     screen = Screen(make_console(sys.stdout if is_terminal else sys.stderr), shows_answers=is_terminal)
     has_person = sys.stdin.isatty() and screen.console.is_terminal
-    person = Person(screen) if has_person else None
     with ProgressLine(screen.console) as progress:
+        person = Person(screen, undisturbed=progress.hidden) if has_person else None
 
         def watch(session: AgentSession) -> None:
             screen.usage = session.context_usage
             session.subscribe(progress.listen)
-            session.subscribe(screen.listen)
+            session.subscribe(show)
+            session.subscribe(loading_teller(session, screen))
+
+        def show(event: Event) -> None:
+            match event:
+                case MessageEnd(message=UserMessage() as message) if message.text == prompt.text:
+                    prompt.show(screen)
+                case _:
+                    screen.listen(event)
 
         host = Host(options, cwd=cwd, interaction=person, watch=watch)
-        ending = await _run(host, text, person)
+        ending = await _run(host, prompt.text, person)
     if ending.error is not None and not ending.is_open:
         raise ending.error
     if ending.error is not None:
-        screen.error(failures.explained(ending.error))
+        screen.failed(failures.explained(ending.error))
     elif ending.message is not None and not is_terminal and ending.code == failures.DONE:
         print(ending.message.text, flush=True)  # noqa: T201 - the answer
     return ending.code
 
 
-async def run_as_json(options: Options, cwd: Path, text: str) -> int:
+async def run_as_json(options: Options, cwd: Path, prompt: Prompt) -> int:
     """Events on standard output, one JSON object a line; the exit code."""
     with ReservedOutput() as output:
 
@@ -76,10 +107,12 @@ async def run_as_json(options: Options, cwd: Path, text: str) -> int:
             if is_told(event):
                 output.write(event_line(event))
 
-        host = Host(options, cwd=cwd, interaction=None, watch=watch)
-        ending = await _run(host, text, None, until=output.ended)
-        if ending.error is not None and not ending.is_open:
-            raise ending.error
+        try:
+            host = Host(options, cwd=cwd, interaction=None, watch=watch)
+        except failures.EXPECTED as error:
+            ending = _Ending(code=failures.exit_code(error), error=error)
+        else:
+            ending = await _run(host, prompt.text, None, until=output.ended)
         output.write(json_line(_result(ending)))
         await output.drain()
         if output.is_broken:

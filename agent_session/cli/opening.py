@@ -6,11 +6,15 @@ The rule it keeps: what cannot work is refused before a file is made.
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from agent_session.cli.arguments import Options
 from agent_session.composition import choose_model, open_manager
 from agent_session.errors import MissingCredentialsError
+from agent_session.events import Event, MessageStart
+from agent_session.llm import anthropic
 from agent_session.llm.endpoint import (
     api_key_for,
     api_key_variable,
@@ -19,7 +23,9 @@ from agent_session.llm.endpoint import (
     is_known_host,
 )
 from agent_session.models import Model
+from agent_session.session import AgentSession
 from agent_session.settings import Settings
+from agent_session.terminal.screen import Screen
 from session_store import SessionManager
 
 
@@ -44,6 +50,16 @@ def opened_manager(options: Options, settings: Settings, cwd: Path) -> SessionMa
     return SessionManager.create(cwd) if options.is_stored else in_memory
 
 
+def loading_teller(session: AgentSession, screen: Screen) -> Callable[[Event], None]:
+    """A listener that says to who watches why the first request takes so long: litellm is loaded for it, in seconds."""
+
+    def listen(event: Event) -> None:
+        if isinstance(event, MessageStart) and screen.console.is_terminal and _needs_litellm(session.model):
+            screen.line("model", "loading litellm, which speaks to this provider; that takes some seconds", style="dim")
+
+    return listen
+
+
 def require_key(model: Model) -> None:
     """Refuse a model whose provider's own service would refuse it for want of a key.
 
@@ -52,7 +68,7 @@ def require_key(model: Model) -> None:
     """
     address = base_url_for(model.provider)
     if address is not None and is_known_host(model.provider, address) and api_key_for(model.provider) is None:
-        raise MissingCredentialsError(f"no key for {model.id}: set {api_key_variable(model.provider)}.", kind="auth")
+        raise MissingCredentialsError(f"no key for {model.id}: set {api_key_variable(model.provider)}", kind="auth")
 
 
 def _reach(model: Model, options: Options) -> None:
@@ -60,3 +76,8 @@ def _reach(model: Model, options: Options) -> None:
         # As if the user had set it: clients look it up for each request, and so do those of a later model's provider.
         os.environ[base_url_variable(model.provider)] = options.base_url
     require_key(model)
+
+
+def _needs_litellm(model: Model) -> bool:
+    is_direct = model.provider == anthropic.PROVIDER or base_url_for(model.provider) is not None
+    return not is_direct and "litellm" not in sys.modules

@@ -6,7 +6,8 @@ an answer that cannot come: Ctrl-C and the end of the input answer with nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 import anyio
 
@@ -19,11 +20,14 @@ _STYLES = {"info": "", "warning": "yellow", "error": "red"}
 
 
 class Person:
-    """`take` hands it a line; `question` is what is asked at the moment."""
+    """`take` hands it a line; `question` is what is asked at the moment. `undisturbed` is entered while one is."""
 
-    def __init__(self, screen: Screen) -> None:
+    def __init__(
+        self, screen: Screen, *, undisturbed: Callable[[], AbstractContextManager[None]] = nullcontext
+    ) -> None:
         self.question: str | None = None
         self.screen = screen
+        self._undisturbed = undisturbed
         self._one_at_a_time = anyio.Lock()
         self._asked = anyio.Event()
         self._answered = anyio.Event()
@@ -95,7 +99,8 @@ class Person:
         self._asked.set()
         self._asked = anyio.Event()
         try:
-            await self._answered.wait()
+            with self._undisturbed():
+                await self._answered.wait()
         finally:
             self.question = None
         return self._answer

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 
 import anyio
@@ -18,10 +19,16 @@ _PIECE_BYTES = 65_536
 
 
 class PlainInput:
-    """Reads without a thread, so that nothing waits for a line when the program wants to leave."""
+    """Reads without a thread, so that nothing waits for a line when the program wants to leave.
 
-    def __init__(self, screen: Screen) -> None:
+    On a terminal a prompt stands where a line is due: not while there is more to come (`is_busy`), which would stand
+    behind it. Lines are taken all the same.
+    """
+
+    def __init__(self, screen: Screen, *, is_busy: Callable[[], bool] = lambda: False) -> None:
         self._screen = screen
+        self._is_busy = is_busy
+        self._prompt: str | None = None
         self._is_terminal = os.isatty(_STDIN)
         self._bytes = b""
         self._is_at_end = False
@@ -35,10 +42,10 @@ class PlainInput:
         """The next line, those that it goes on in included."""
         lines: list[str] = []
         while True:
-            if self._is_terminal:
-                sys.stdout.write("... " if lines else "> ")
-                sys.stdout.flush()
+            self._prompt = "... " if lines else "> "
+            self.redraw()
             line = await self._line()
+            self._prompt = None
             if line is None:
                 return "\n".join(lines) if lines else None
             lines.append(line.removesuffix("\\"))
@@ -53,7 +60,11 @@ class PlainInput:
         return False
 
     def redraw(self) -> None:
-        pass
+        """Show the prompt of a line that is due, once."""
+        if self._is_terminal and self._prompt is not None and not self._is_busy():
+            sys.stdout.write(self._prompt)
+            sys.stdout.flush()
+            self._prompt = None
 
     def leave(self) -> None:
         self._leaving.set()

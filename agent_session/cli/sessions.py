@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from datetime import datetime
 from pathlib import Path
 
 from rich.table import Table
@@ -11,7 +10,8 @@ from rich.text import Text
 
 from agent_session.cli.json_events import json_line
 from agent_session.terminal.console import make_console
-from agent_session.terminal.screen import Screen, shortened
+from agent_session.terminal.screen import Screen
+from agent_session.terminal.wording import local_time, shortened, spent
 from session_store import SessionManager
 from session_store.catalog import SessionInfo
 from session_store.codec import encode_entry
@@ -53,7 +53,7 @@ def list_sessions(cwd: Path, *, is_all: bool, is_json: bool) -> None:
         table.add_column("folder", overflow="fold")
     table.add_column("about", overflow="ellipsis", no_wrap=True)
     for info in infos:
-        cells = [info.id[:ID_CHARS], f"{datetime.fromtimestamp(info.modified):%Y-%m-%d %H:%M}"]  # noqa: DTZ006 - local
+        cells = [info.id[:ID_CHARS], local_time(info.modified)]
         cells.append("many" if info.message_count is None else str(info.message_count))
         about = f"damaged: {info.damaged}" if info.damaged else info.name or info.first_message or "(nothing was said)"
         row = [Text(cell) for cell in (*cells, *([info.cwd] if is_all else []))]
@@ -77,8 +77,8 @@ def show_session(session: str, cwd: Path, *, is_json: bool) -> None:
         if manager.path is not None:
             screen.path("file", manager.path)
         screen.line("folder", manager.cwd)
-        spent = manager.totals
-        screen.line("spent", f"{spent.all} in {spent.all.requests} requests, on summaries {spent.compaction}")
+        totals = manager.totals
+        screen.line("spent", spent(totals.all, totals.compaction))
         for record in manager.damage.records:
             screen.line("damage", f"line {record.line_number}: {record.detail}", style="red")
         for entry in manager.get_branch():

@@ -21,12 +21,15 @@ from agent_session.hooks import MessageEnd
 from agent_session.meter import ContextUsage
 from agent_session.session import AgentSession
 from agent_session.terminal.meter_bar import meter_bar, short_usage
-from agent_session.terminal.progress import CompactionClock
-from agent_session.terminal.screen import shortened
+from agent_session.terminal.progress import WorkClock
+from agent_session.terminal.wording import shortened
 
 QUEUE_LINES = 5
 TEXT_CHARS = 70
 BAR_CELLS = 16
+_LEAST_IMPORTANT_FIRST = ("threshold", "bar", "hint", "model", "usage")
+"""What leaves a narrow line; what is going on stays."""
+_GAPS = {("activity", "hint"): " ", ("bar", "usage"): " ", ("usage", "threshold"): ", "}
 _CHANGES_CONTEXT = (SessionStart, MessageEnd, TurnEnd, CompactionEnd, ModelSelect, SessionTree)
 
 
@@ -39,14 +42,14 @@ class Status:
         self._model = ""
         self._since: float | None = None
         self._queue: tuple[tuple[str, str], ...] = ()
-        self._clock = CompactionClock()
+        self._clock = WorkClock()
 
     def follow(self, session: AgentSession) -> None:
         """Show another session from now on."""
         self._session = session
         self._since = None
         self._queue = ()
-        self._clock = CompactionClock()
+        self._clock = WorkClock()
 
     def listen(self, event: Event) -> None:
         """Take note of an event."""
@@ -79,20 +82,41 @@ class Status:
         rest = len(self._queue) - QUEUE_LINES
         return [*lines, Text(f"queued     and {rest} more", "dim")] if rest > 0 else lines
 
-    def line(self, *, unicode: bool) -> Text:
-        """What matters most comes first: the right end of a narrow terminal is cut off."""
-        parts = [self._activity()]
-        if self._usage is not None:
-            parts.append(Text.assemble(meter_bar(self._usage, cells=BAR_CELLS, unicode=unicode), " "))
-            parts[-1].append(short_usage(self._usage))
-        parts.append(Text(self._model, "dim"))
-        return Text("  ").join(part for part in parts if part.plain)
+    def line(self, *, unicode: bool, columns: int) -> Text:
+        """What fits into `columns`, in whole fields; the one that matters least goes first."""
+        fields = {name: text for name, text in self._fields(unicode=unicode).items() if text.plain}
+        for name in _LEAST_IMPORTANT_FIRST:
+            if _joined(fields).cell_len <= columns:
+                break
+            fields.pop(name, None)
+        return _joined(fields)
 
-    def _activity(self) -> Text:
-        compaction = self._clock.line
-        if compaction is not None:
-            return Text.assemble((compaction, "bold magenta"), (" (Ctrl-C aborts it)", "dim"))
+    def _fields(self, *, unicode: bool) -> dict[str, Text]:
+        """In the order in which they stand."""
+        activity, hint = self._activity()
+        fields = {"activity": activity, "hint": hint}
+        if self._usage is not None:
+            fields["bar"] = meter_bar(self._usage, cells=BAR_CELLS, unicode=unicode)
+            tokens, _, threshold = short_usage(self._usage).partition(", ")
+            fields |= {"usage": Text(tokens), "threshold": Text(threshold)}
+        return {**fields, "model": Text(self._model, "dim")}
+
+    def _activity(self) -> tuple[Text, Text]:
+        """What it is doing, and what Ctrl-C does about it."""
+        work = self._clock.line
+        if work is not None and self._clock.is_compacting:
+            return Text(work, "bold magenta"), Text("(Ctrl-C aborts it)", "dim")
         if self._since is not None:
-            seconds = time.monotonic() - self._since
-            return Text.assemble((f"running {seconds:.0f} s", "bold cyan"), (" (Ctrl-C aborts)", "dim"))
-        return Text("ready", "dim")
+            work = work or f"running {time.monotonic() - self._since:.0f} s"
+            return Text(work, "bold cyan"), Text("(Ctrl-C aborts)", "dim")
+        return Text("ready", "dim"), Text("")
+
+
+def _joined(fields: dict[str, Text]) -> Text:
+    line = Text()
+    before = ""
+    for name, text in fields.items():
+        line.append(_GAPS.get((before, name), "  ") if before else "")
+        line.append_text(text)
+        before = name
+    return line

@@ -19,9 +19,10 @@ from agent_session.demo.killing import Kill, kill_while_compacting
 from agent_session.demo.opening import SETTINGS, local_client, resumed
 from agent_session.demo.project import Project, make_project
 from agent_session.demo.scenario import BOASTFUL_MODEL, HONEST_MODEL, WINDOW, Scenario
-from agent_session.demo.screen import ID_CHARS, Screen, shortened
+from agent_session.demo.screen import ID_CHARS, Screen
 from agent_session.llm.openai_compatible import OpenAICompatibleClient
 from agent_session.session import AgentSession
+from agent_session.terminal.wording import shortened, spent
 from agent_session.testing import FakeProvider
 from session_store import SessionManager
 from session_store.context import ProjectedMessage, build_context
@@ -147,7 +148,7 @@ async def _last_sitting(stage: Stage, path: Path, before: list[ProjectedMessage]
         await session.prompt(scenario.LAST)
         was_sent = outcome.summary is not None and outcome.summary in stage.provider.requests[-1].text
         stats = session.stats()
-        stage.screen.line("spent", f"{stats.total} in {stats.total.requests} requests, on summaries {stats.compaction}")
+        stage.screen.line("spent", spent(stats.total, stats.compaction))
         return after == before, was_sent
 
 

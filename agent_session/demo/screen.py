@@ -15,7 +15,6 @@ from rich.text import Text
 from agent_session.demo.account import Row
 from agent_session.terminal.console import make_console as make_console
 from agent_session.terminal.screen import Screen as SessionScreen
-from agent_session.terminal.screen import shortened as shortened
 
 ID_CHARS = 8
 OUTCOME_STYLES = {"applied": "green", "vetoed": "yellow", "killed": "red"}

@@ -13,7 +13,7 @@ _BETWEEN_WORDS = re.compile(r"(?<=\s)(?=\S)|(?<=\S)(?=\s)")
 
 
 class Flow:
-    """`begin` names what comes, `feed` takes pieces of any size, `end` finishes the line."""
+    """`begin` names what comes, `feed` takes pieces of any size, `pause` makes room for other lines, `end` ends it."""
 
     def __init__(self, console: Console, *, indent: int) -> None:
         self._console = console
@@ -41,14 +41,19 @@ class Flow:
         for piece in whole:
             self._put(piece)
 
+    def pause(self) -> None:
+        """Room for another line: what streams goes on below it, its unfinished word whole."""
+        if self._column:
+            self._console.out()
+        self._gap = ""
+        self._column = 0
+
     def end(self) -> None:
         """Show what waits, and end the line if there is one."""
         if self._word:
             self._put(self._word)
-        if self._column:
-            self._console.out()
-        self._label = self._style = self._gap = self._word = ""
-        self._column = 0
+        self.pause()
+        self._label = self._style = self._word = ""
 
     def _put(self, piece: str) -> None:
         if piece.isspace():

@@ -37,6 +37,10 @@ class Keyboard(Vt100Input):
             input_ready_callback()  # for what came early: no other key need follow
             yield
 
+    def released(self) -> AbstractContextManager[None]:
+        """The terminal as it was found, for a block in which this program does not read."""
+        return super().cooked_mode()
+
     @override
     def cooked_mode(self) -> AbstractContextManager[None]:
         """While output goes above the editor the terminal stays as it is: that takes no keys, and ends soon."""

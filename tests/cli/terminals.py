@@ -20,10 +20,19 @@ from agent_session.testing import FakeProvider
 
 ROOT = Path(__file__).parent.parent.parent
 COMMAND = [sys.executable, "-m", "agent_session.cli"]
+INTERRUPTIBLE = [
+    sys.executable,
+    "-S",
+    "-c",
+    "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])",
+]
+"""Before a command: Ctrl-C ends it, as it does what a person starts. A signal that is ignored stays so in every child,
+and what starts the tests may ignore this one (`nohup`, a job in the background).
+"""
 WAIT_SECONDS = 15.0
 """For something that a process shows: two cores may be busy with other tests."""
 
-CTRL_C, CTRL_D, CTRL_J, ENTER, ALT_ENTER, UP = "\x03", "\x04", "\n", "\r", "\x1b\r", "\x1b[A"
+CTRL_C, CTRL_D, CTRL_J, CTRL_Z, ENTER, ALT_ENTER, UP = "\x03", "\x04", "\n", "\x1a", "\r", "\x1b\r", "\x1b[A"
 
 
 def environment(provider: FakeProvider | None = None, **more: str) -> dict[str, str]:
@@ -159,7 +168,7 @@ async def terminal(
         "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
     )
     process = subprocess.Popen(  # noqa: ASYNC220 - it returns at once
-        [sys.executable, "-S", "-c", starter, *command, *arguments],
+        [*INTERRUPTIBLE, sys.executable, "-S", "-c", starter, *command, *arguments],
         stdin=slave,
         stdout=slave,
         stderr=slave,

@@ -11,7 +11,7 @@ import pytest
 from agent_session import SessionManager
 from agent_session.testing import FakeProvider, hold, reply
 from tests.cli.conversations import ask, leave, only_session, typing
-from tests.cli.terminals import CTRL_D, environment, terminal
+from tests.cli.terminals import CTRL_D, environment, run, terminal
 
 
 async def test_help_lists_every_command(tmp_path: Path) -> None:
@@ -40,6 +40,16 @@ async def test_an_unknown_command_is_refused_and_nothing_is_sent(tmp_path: Path)
     async with FakeProvider([]) as provider, typing(provider, tmp_path) as person:
         await person.say("/frobnicate now")
         await person.shows("error      no command /frobnicate; /help lists the ones there are")
+        await person.say("/compct Keep the units")
+        await person.shows("error      no command /compct; /compact is one")
+
+
+@pytest.mark.parametrize("text", ["/home/x is broken", "/etc: what is there?", " /new is what I typed", "/1 of 2"])
+async def test_a_text_that_only_begins_with_a_slash_is_a_prompt(tmp_path: Path, text: str) -> None:
+    # Mutation: take every line that begins with a slash for a command; or strip a line before that is decided.
+    async with FakeProvider([reply("One.")]) as provider, typing(provider, tmp_path) as person:
+        await ask(person, text, "One.")
+        assert provider.requests[0].last_user_text == text.strip()
 
 
 async def test_session_says_where_it_is_and_what_it_spent(tmp_path: Path) -> None:
@@ -67,7 +77,7 @@ async def test_model_takes_another_model_and_says_which(tmp_path: Path) -> None:
 
 
 async def test_a_model_without_a_key_is_refused_by_name(tmp_path: Path) -> None:
-    # Mutation: do not ask for the key before the model is taken.
+    # Mutation: do not ask for the key before the model is taken; or name options of a command line that is over.
     async with FakeProvider([]) as provider:
         env = environment(provider, LOCAL_BASE_URL=provider.base_url, AGENT_SESSION_MODEL="local/scripted")
         del env["OPENAI_BASE_URL"], env["OPENAI_API_KEY"]
@@ -75,6 +85,7 @@ async def test_a_model_without_a_key_is_refused_by_name(tmp_path: Path) -> None:
             await person.shows("ready")
             await person.say("/model openai/gpt-5-mini")
             await person.shows("no key for openai/gpt-5-mini: set OPENAI_API_KEY")
+            assert "--base-url" not in person.text
             await person.shows("compacts above 111.6k  local/scripted")
 
 
@@ -88,7 +99,7 @@ async def test_tree_shows_what_was_said_and_goes_back_to_it(tmp_path: Path) -> N
         entry = re.findall(r"\* ([0-9a-f]{8}) What does it do\?", person.text)[0]
         await person.say("/tree nonsense")
         await person.shows("no entries begin with 'nonsense'")
-        await person.say(f"/tree {entry}")
+        await person.say(f"/tree * {entry}")
         await person.shows("> What does it do?")
         await ask(person, " Now?", "It subtracts.")
         assert "It adds." not in provider.requests[1].text
@@ -166,6 +177,10 @@ async def test_new_begins_another_session_and_resume_chooses_one(tmp_path: Path)
         assert "First?" not in provider.requests[1].text
         await person.say("/resume")
         await person.shows("question   Which session?")
+        (other,) = (info for info in SessionManager.list(tmp_path) if info.first_message == "First?")
+        listed = await run("sessions", "list", env=environment(provider), cwd=tmp_path)
+        when = re.findall(rf"{other.id[:8]}  +(\d{{4}}-\d\d-\d\d \d\d:\d\d)", listed.stdout.decode())[0]
+        assert f"{other.id[:8]}  {when}  First?" in person.text
         await person.shows("First?")
         await person.shows("[1-1]")
         await person.say("1")
@@ -186,6 +201,15 @@ async def test_a_session_in_which_nothing_was_said_leaves_no_file(tmp_path: Path
         await person.press(CTRL_D)
         assert await person.ends() == 0
     assert [info.message_count for info in SessionManager.list(tmp_path)] == [2]
+
+
+async def test_a_session_that_is_open_here_under_another_name_is_said_to_be_in_use_here(tmp_path: Path) -> None:
+    # Mutation: name the program's own process by its number.
+    async with FakeProvider([]) as provider, typing(provider, tmp_path) as person:
+        (info,) = SessionManager.list(tmp_path)
+        (tmp_path / "link.jsonl").symlink_to(info.path)
+        await person.say(f"/resume {tmp_path / 'link.jsonl'}")
+        await person.until(lambda: "in use by this program itself" in " ".join(person.text.split()), "who has it")
 
 
 async def test_a_session_that_is_open_elsewhere_is_refused_and_the_present_one_stays(tmp_path: Path) -> None:

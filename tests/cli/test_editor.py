@@ -26,7 +26,7 @@ class Drawn(Status):
         self._out = out
 
     @override
-    def line(self, *, unicode: bool) -> Text:
+    def line(self, *, unicode: bool, columns: int) -> Text:
         self.above.append(self._out.getvalue())
         return Text("ready")
 

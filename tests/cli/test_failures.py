@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import resource
 import subprocess
@@ -12,7 +13,7 @@ import pytest
 
 from agent_session import SessionManager
 from agent_session.cli import failures
-from agent_session.testing import FakeProvider, always, reply
+from agent_session.testing import FakeProvider, always, fail, reply
 from tests.cli.terminals import COMMAND, ROOT, environment, run, terminal
 
 HELP_SECONDS = 0.2
@@ -52,7 +53,7 @@ def test_the_exit_codes_are_in_the_help_and_in_the_readme() -> None:
     assert str(failures.TERMINATED) in shown
 
 
-@pytest.mark.parametrize("arguments", [[], ["run", "-p", "Well?"], ["run", "-p", "Well?", "--json"]])
+@pytest.mark.parametrize("arguments", [[], ["run", "-p", "Well?"]])
 async def test_without_a_model_the_error_names_the_flag_the_variable_and_the_demonstration(
     tmp_path: Path, arguments: list[str]
 ) -> None:
@@ -65,13 +66,27 @@ async def test_without_a_model_the_error_names_the_flag_the_variable_and_the_dem
     assert SessionManager.list_all() == []
 
 
+async def test_events_as_json_end_with_the_error_also_where_nothing_could_be_opened(tmp_path: Path) -> None:
+    # Mutation: say on standard error alone that there is no model, or that a setting is wrong.
+    wrong = {"AGENT_SESSION_MODEL": "openai/x", "AGENT_SESSION_RETRY__MAX_RETRIES": "-1"}
+    for more, code, error in (({}, 3, "MissingModelError"), (wrong, 2, "SettingsError")):
+        done = await run("run", "-p", "Well?", "--json", env=environment() | more, cwd=tmp_path)
+        (line,) = done.stdout.splitlines()
+        result = json.loads(line)
+        assert (done.returncode, result["event"], result["exit_code"]) == (code, "result", code)
+        assert result["error"]["type"] == error
+        assert len(done.stderr.splitlines()) == 1
+
+
 async def test_a_provider_that_nobody_knows_is_refused_once_with_what_to_do(tmp_path: Path) -> None:
-    # Mutation: in `Screen.error` tell all of the error below the refusal that says most of it.
+    # Mutation: tell the failed attempt beside the failed run; or say what only a program can do.
     done = await run("run", "-p", "Well?", "--model", "nosuch/model", env=environment(), cwd=tmp_path)
     assert (done.returncode, done.stdout) == (3, b"")
     said = done.stderr.decode()
     assert said.count("no client for nosuch/model") == 1
     assert all(name in said for name in ("NOSUCH_BASE_URL", "--base-url", "--model", "agent-session demo"))
+    assert "AgentSession(" not in said
+    assert "refused" not in said
 
 
 @pytest.mark.parametrize("arguments", [[], ["run", "-p", "Well?"]])
@@ -100,10 +115,13 @@ async def test_at_a_terminal_too_what_cannot_work_is_said_before_the_first_line(
     [
         (["run", "-p", "Well?", "--model", "gpt"], "model id 'gpt' is not `provider/name`"),
         (["run"], "nothing to say"),
+        (["run", "fix", "it"], "agent-session run: error: the prompt goes after -p: agent-session run -p 'fix it'"),
+        (["run", "-p", "Well?", "--context-window", "many"], "'many' is no number of tokens"),
         (["run", "-p", "Well?", "--base-url", "localhost:8000"], "'localhost:8000' does not begin with http://"),
         (["run", "-p", "Well?", "--resume", "nonsense"], "no session 'nonsense'; `agent-session sessions list --all`"),
         (["run", "-p", "Well?", "--extension", "nonsense_extension"], "nonsense_extension"),
         (["sessions", "show", "nonsense"], "no session 'nonsense'"),
+        (["sessions", "show", "./nonsense.jsonl"], "no file ./nonsense.jsonl"),
         (["sessions", "show", "latest"], "no session 'latest'"),
         (["sessions", "frobnicate"], "invalid choice"),
         (["--frobnicate"], "unrecognized arguments"),
@@ -116,17 +134,69 @@ async def test_wrong_use_is_one_sentence_and_status_2(tmp_path: Path, arguments:
         done = await run(*arguments, env=environment(provider), cwd=tmp_path)
     assert says in done.stderr.decode()
     assert b"Traceback" not in done.stderr
-    if "--extension" in arguments:
-        return  # the session goes on without it, and says so
     assert (done.returncode, done.stdout) == (2, b"")
 
 
+BROKEN = "def setup(api):\n    raise RuntimeError('not today')\n"
+
+
+@pytest.mark.parametrize("arguments", [["run", "-p", "Well?"], ["run", "-p", "Well?", "--json"], []])
+async def test_an_extension_that_is_asked_for_and_cannot_be_loaded_ends_it_before_anything_is_asked(
+    tmp_path: Path, arguments: list[str]
+) -> None:
+    # Mutation: in `Host._begin` go on without it, as a session does.
+    (tmp_path / "broken.py").write_text(BROKEN)
+    async with FakeProvider([]) as provider:
+        done = await run(
+            *arguments, "--extension", "broken.py", env=environment(provider), cwd=tmp_path, stdin=b"Well?\n"
+        )
+        assert provider.requests == []
+    assert done.returncode == 2
+    assert done.stderr.count(b"not today") == 1
+    assert b"Traceback" not in done.stderr
+    assert SessionManager.list_all() == []
+
+
+async def test_a_key_that_is_refused_is_no_reason_to_speak_of_servers_without_one(tmp_path: Path) -> None:
+    # Mutation: add the hint whatever the provider has answered; or leave in what only a program can do.
+    async with FakeProvider([fail(401, "Incorrect API key provided")]) as provider:
+        done = await run("run", "-p", "Well?", env=environment(provider), cwd=tmp_path)
+    assert done.returncode == 3
+    said = done.stderr.decode()
+    assert "Incorrect API key" in said
+    assert not any(word in said for word in ("--base-url", "agent-session demo", "AgentSession("))
+
+
+def test_each_of_the_two_programs_names_the_other() -> None:
+    # Mutation: leave either sentence out.
+    for module, other in (("agent_session.cli", "python -m agent_session "), ("agent_session", "`agent-session`")):
+        command = [sys.executable, "-m", module, "--help"]
+        shown = subprocess.run(
+            command, capture_output=True, text=True, check=True, timeout=60, env=environment()
+        ).stdout
+        assert other in shown
+
+
+async def test_the_version_is_said(tmp_path: Path) -> None:
+    # Mutation: say nothing for `--version`.
+    done = await run("--version", env=environment(), cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert re.fullmatch(rb"agent-session \d+\.\d+\.\d+\n", done.stdout)
+
+
 async def test_a_wrong_setting_is_named_with_its_path(tmp_path: Path) -> None:
-    # Mutation: give `Settings()` instead of `Settings.load(cwd)`.
+    # Mutation: give `Settings()` instead of `Settings.load(cwd)`; or do not say who set it.
     env = environment(AGENT_SESSION_MODEL="openai/x", AGENT_SESSION_COMPACTION__RESERVE_TOKENS="-5")
     done = await run("run", "-p", "Well?", env=env, cwd=tmp_path)
     assert done.returncode == 2
     assert b"setting compaction.reserve_tokens" in done.stderr
+    assert b"(from AGENT_SESSION_COMPACTION__RESERVE_TOKENS)" in done.stderr
+    file = tmp_path / ".agent-session" / "settings.json"
+    file.parent.mkdir()
+    file.write_text('{"compaction": {"reserve_tokens": -5}}')
+    done = await run("run", "-p", "Well?", env=environment(AGENT_SESSION_MODEL="openai/x"), cwd=tmp_path)
+    assert done.returncode == 2
+    assert f"(from {file})" in done.stderr.decode()
 
 
 async def test_an_unknown_setting_is_a_warning_in_one_line(tmp_path: Path) -> None:
@@ -138,8 +208,9 @@ async def test_an_unknown_setting_is_a_warning_in_one_line(tmp_path: Path) -> No
         env = environment(provider, PYTHONWARNINGS="default")
         done = await run("run", "-p", "Well?", env=env, cwd=tmp_path)
     assert done.stdout == b"Well.\n"
-    assert re.search(rb"^agent-session: warning: unknown setting frobnicate; known are: ", done.stderr, re.MULTILINE)
-    assert b"settings.py" not in done.stderr
+    said = done.stderr.decode()
+    assert re.search(r"^agent-session: warning: unknown setting frobnicate in /\S+; known are: ", said, re.MULTILINE)
+    assert "settings.py" not in said
 
 
 async def test_a_session_that_is_in_use_says_by_whom(tmp_path: Path) -> None:
@@ -157,6 +228,41 @@ async def test_a_log_file_that_cannot_be_written_is_named(tmp_path: Path) -> Non
     # Mutation: print the error with its number.
     done = await run("sessions", "list", "--log-file", "none/a.log", env=environment(), cwd=tmp_path)
     assert (done.returncode, done.stderr) == (1, b"agent-session: none/a.log: No such file or directory\n")
+
+
+def test_a_mistake_that_comes_out_of_a_group_of_tasks_is_one_sentence_too() -> None:
+    # Mutation: explain what was raised and not what it holds.
+    program = (
+        "import sys\n"
+        "import agent_session.cli.main as cli\n"
+        "def broken(given): raise ExceptionGroup('tasks', [ExceptionGroup('more', [OSError('the disk is full')])])\n"
+        "cli._obey = broken\n"
+        "sys.exit(cli.main([]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, env=environment()
+    )
+    assert (done.returncode, done.stderr) == (1, "agent-session: the disk is full\n")
+
+
+def test_a_folder_that_is_gone_is_said_in_words(tmp_path: Path) -> None:
+    # Mutation: print the error with its number.
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    program = (
+        "import os, sys; os.rmdir(os.getcwd())\n"
+        "from agent_session.cli.main import main\n"
+        "sys.exit(main(['run', '-p', 'x']))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, env=environment(), cwd=gone
+    )
+    assert (done.returncode, done.stderr) == (1, "agent-session: the folder in which this was started is gone\n")
+
+
+def test_the_readme_says_where_the_command_is() -> None:
+    # Mutation: write the command without saying how it comes onto the path.
+    assert re.search(r"`scripts/setup`[^`]*`\.venv/bin`", README)
 
 
 def test_a_fault_of_the_program_itself_shows_its_traceback() -> None:

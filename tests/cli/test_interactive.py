@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,19 @@ from agent_session.testing import FakeProvider, always, calls, fail, hang, hold,
 from agent_session.testing.script import Step
 from session_store.entries import CompactionEntry
 from tests.cli.conversations import ask, leave, only_session, typing
-from tests.cli.terminals import ALT_ENTER, CTRL_C, CTRL_D, CTRL_J, ENTER, UP, environment, run, terminal
+from tests.cli.terminals import (
+    ALT_ENTER,
+    COMMAND,
+    CTRL_C,
+    CTRL_D,
+    CTRL_J,
+    CTRL_Z,
+    ENTER,
+    UP,
+    environment,
+    run,
+    terminal,
+)
 
 LONG = "The parser reads the units from left to right and adds them up. " * 12
 SUMMARY = "## Goal\nThe parser is to be fixed.\n"
@@ -41,13 +55,33 @@ async def test_an_answer_streams_and_the_meter_shows_the_threshold(tmp_path: Pat
 
 
 async def test_tools_are_shown_with_what_became_of_them(tmp_path: Path) -> None:
-    # Mutation: do not subscribe the screen in `Conversation._watch`.
+    # Mutation: do not subscribe the screen in `Conversation._watch`; or leave the details out of the end of a tool.
     (tmp_path / "notes.txt").write_text("one\ntwo\n")
-    script = [calls([("read", {"path": "notes.txt"}), ("read", {"path": "none.txt"})]), reply("Two lines.")]
+    script = [
+        calls([("read", {"path": "notes.txt"}), ("read", {"path": "none.txt"})]),
+        calls([("edit", {"path": "notes.txt", "old_text": "two", "new_text": "three"})]),
+        reply("Two lines."),
+    ]
     async with FakeProvider(script) as provider, typing(provider, tmp_path) as person:
         await ask(person, "How long are the notes?", "Two lines.")
-        assert re.search(r"read     path='notes.txt'  ok, 2 lines, \d", person.text)
-        assert re.search(r"read     path='none.txt'  failed, ", person.text)
+        assert re.search(r"  read     notes.txt\n", person.text)
+        assert re.search(r"  read     notes.txt  ok, 2 lines, \d", person.text)
+        assert re.search(r"none.txt(  |\n +)failed, ", person.text)
+        assert re.search(r"  edit     notes.txt\n +@@.*@@\n +-two\n +\+three\n +ok, \+1 -1 lines, \d", person.text)
+
+
+async def test_a_command_that_runs_is_shown_with_its_seconds_and_then_with_what_it_printed(tmp_path: Path) -> None:
+    # Mutation: leave the tools out of `WorkClock.line`; or show a call only when it ends.
+    os.mkfifo(tmp_path / "gate")
+    script = [calls([("bash", {"command": "cat gate; echo enough"})]), reply("It is open.")]
+    async with FakeProvider(script) as provider, typing(provider, tmp_path) as person:
+        await person.say("Wait at the gate.")
+        await person.shows("  bash     cat gate; echo enough")
+        await person.shows("bash, 1 s (Ctrl-C aborts)")
+        (tmp_path / "gate").write_text("opened\n")
+        await person.shows("It is open.")
+        assert re.search(r"\n +opened\n +enough\n +ok, exit code 0, \d", person.text)
+        await person.until(lambda: "bash, " not in person.text, "a status line without it")
 
 
 async def test_what_is_typed_during_a_run_is_shown_as_queued_and_steers_it(tmp_path: Path) -> None:
@@ -67,6 +101,17 @@ async def test_what_is_typed_during_a_run_is_shown_as_queued_and_steers_it(tmp_p
         await person.shows("Third.")
         await person.until(lambda: "queued  " not in person.text, "an empty queue")
         assert [request.last_user_text for request in provider.requests] == ["Begin.", "Use tabs.", "And then stop."]
+
+
+async def test_who_waits_while_a_library_is_loaded_is_told(tmp_path: Path) -> None:
+    # Mutation: in `loading_teller` say nothing; or say it for every model.
+    async with FakeProvider([reply("Yes.")]) as provider:
+        async with typing(provider, tmp_path) as person:
+            await ask(person, "Is it fixed?", "Yes.")
+            assert "loading litellm" not in person.text
+        async with typing(provider, tmp_path, AGENT_SESSION_MODEL="nosuch/model") as person:
+            await person.say("Is it fixed?")
+            await person.shows("model      loading litellm, which")
 
 
 async def test_nothing_is_drawn_while_nothing_happens(tmp_path: Path) -> None:
@@ -164,12 +209,16 @@ async def test_ctrl_d_leaves_a_run_only_when_it_is_typed_twice(tmp_path: Path, t
 
 
 async def test_the_providers_error_is_told_once_and_the_session_goes_on(tmp_path: Path) -> None:
-    # Mutation: let an error of the prompt out of `_obey`; or do not compare with the refusal in `Screen.error`.
+    # Mutation: let an error of the prompt out of `_obey`; or tell the reason of a failed attempt when it fails.
     script: list[Step] = [fail(400, "no such flag: frobnicate"), reply("Fine.")]
     async with FakeProvider(script) as provider, typing(provider, tmp_path) as person:
         await person.say("Begin.")
         await person.shows("frobnicate")
         await person.shows("ready")
+        lines = person.text.splitlines()
+        assert [line[:18] for line in lines if line.startswith(("run", "failed", "refused", "error"))] == [
+            "run        failed:"
+        ]
         await ask(person, "Again.", "Fine.")
         assert person.text.count("frobnicate") == 1
         assert b"Traceback" not in person.bytes
@@ -179,7 +228,7 @@ async def test_the_providers_error_is_told_once_and_the_session_goes_on(tmp_path
 
 
 async def test_compact_shows_its_progress_and_what_it_did_in_one_line(tmp_path: Path) -> None:
-    # Mutation: leave the phase or the seconds out of `CompactionClock.line`; or the instructions out of the command.
+    # Mutation: leave the phase or the seconds out of `WorkClock.line`; or the instructions out of the command.
     held = hold(reply(SUMMARY))
     async with (
         FakeProvider([reply(LONG), reply(LONG)], summaries=[held, reply(SUMMARY)]) as provider,
@@ -295,12 +344,76 @@ async def test_an_undo_waits_for_nobody_and_says_so(tmp_path: Path) -> None:
         await person.shows("ready")
 
 
+async def test_a_compaction_that_is_asked_for_during_a_run_is_acknowledged_at_once(tmp_path: Path) -> None:
+    # Mutation: in `/compact` say nothing before it has happened.
+    held = hold(reply(LONG))
+    script: list[Step] = [reply(LONG), held]
+    async with (
+        FakeProvider(script, summaries=[always(reply(SUMMARY))]) as provider,
+        typing(provider, tmp_path) as person,
+    ):
+        await ask(person, "How does it work?", "adds them up")
+        await person.say("And then?")
+        await provider.arrived(2)
+        await person.say("/compact")
+        await person.shows("compaction asked for; it comes at the next safe point of what runs")
+        held.release()
+        await person.shows("compaction applied (manual, model): ")
+        await leave(person)
+
+
 async def test_nothing_to_compact_is_said_and_is_no_error(tmp_path: Path) -> None:
     # Mutation: print nothing for a skipped compaction; no event tells of it.
     async with FakeProvider([]) as provider, typing(provider, tmp_path) as person:
         await person.say("/compact")
         await person.shows("compaction skipped (manual)")
         await leave(person)
+
+
+# Going on -----------------------------------------------------------------------------------------
+
+
+async def test_a_session_that_is_resumed_shows_the_last_exchange_also_where_it_was_aborted(tmp_path: Path) -> None:
+    # Mutation: look for the newest answer in the context alone, which has no aborted ones.
+    script: list[Step] = [reply("One."), hang(after=1, text="A second answer that never ends")]
+    async with FakeProvider(script) as provider:
+        async with typing(provider, tmp_path) as person:
+            await ask(person, "First?", "One.")
+            await person.say("Second?")
+            await person.shows("assistant  A second answer that never")
+            person.type(CTRL_C)
+            await person.shows("run        aborted")
+            await leave(person)
+        async with typing(provider, tmp_path, "--resume") as person:
+            await person.shows("user       Second?\nassistant  A second answer that never ends (aborted)")
+            await leave(person)
+
+
+async def test_ctrl_z_gives_the_terminal_back_to_the_shell_until_it_is_taken_up_again(tmp_path: Path) -> None:
+    # Mutation: take the binding of Ctrl-Z away; or in `Editor._suspend` leave the terminal without its line editing.
+    async with (
+        FakeProvider([reply("One.")]) as provider,
+        terminal(
+            env=environment(provider, PS1="shell% "), cwd=tmp_path, command=["/bin/bash", "--norc", "--noprofile", "-i"]
+        ) as person,
+    ):
+        await person.shows("shell%")
+        person.type(f"{shlex.join(COMMAND)}\n")
+        await person.shows("ready")
+        await person.press(f"Half a line{CTRL_Z}")
+        await person.shows("Stopped")
+        person.type("echo $((40 + 2)) lines\n")
+        await person.shows("42 lines")
+        person.type("fg\n")
+        await person.until(
+            lambda: person.text.rpartition("42 lines")[2].count("> Half a line") == 1, "the editor again"
+        )
+        await ask(person, " and the rest.", "One.")
+        assert provider.requests[0].last_user_text == "Half a line and the rest."
+        await person.say("/quit")
+        await person.until(lambda: person.text.rstrip().endswith("shell%"), "the shell")
+        person.type("exit\n")
+        assert await person.ends() == 0
 
 
 # A person, and terminals --------------------------------------------------------------------------
@@ -319,7 +432,7 @@ def setup(api):
 """
 
 
-@pytest.mark.parametrize(("answer", "became"), [("y", "ok, 1 lines"), ("", "failed, "), ("what\rn", "failed, ")])
+@pytest.mark.parametrize(("answer", "became"), [("y", "ok, 1 line,"), ("", "failed, "), ("what\rn", "failed, ")])
 async def test_an_extension_asks_the_person_at_the_terminal(tmp_path: Path, answer: str, became: str) -> None:
     # Mutation: give AgentSession no `interaction`; or let any line mean yes.
     (tmp_path / "notes.txt").write_text("one\n")
@@ -338,6 +451,23 @@ async def test_an_extension_asks_the_person_at_the_terminal(tmp_path: Path, answ
         assert became in person.text
 
 
+async def test_a_dumb_terminal_shows_a_prompt_where_an_answer_is_due(tmp_path: Path) -> None:
+    # Mutation: in `Conversation._asking` do not redraw the input.
+    (tmp_path / "notes.txt").write_text("one\n")
+    (tmp_path / "asking.py").write_text(ASKING)
+    arguments = ("--extension", str(tmp_path / "asking.py"))
+    async with (
+        FakeProvider([calls([("read", {"path": "notes.txt"})]), reply("So be it.")]) as provider,
+        terminal(*arguments, env=environment(provider, TERM="dumb"), cwd=tmp_path) as person,
+    ):
+        await person.shows("\n>")
+        person.type("Read.\n")
+        await person.shows("question   May it read? [y/N]")
+        await person.until(lambda: person.before_cursor == "> ", "a prompt")
+        person.type("y\n")
+        await person.shows("So be it.")
+
+
 async def test_no_color_leaves_colours_out(tmp_path: Path) -> None:
     # Mutation: in `make_console` give `no_color=False`.
     async with FakeProvider([reply("One."), reply("Two.")]) as provider:
@@ -349,7 +479,7 @@ async def test_no_color_leaves_colours_out(tmp_path: Path) -> None:
 
 
 async def test_a_dumb_terminal_gets_plain_lines_and_takes_lines_while_a_run_is_on(tmp_path: Path) -> None:
-    # Mutation: use the editor whatever TERM says.
+    # Mutation: use the editor whatever TERM says; or write the prompt while more is to come.
     held = hold(reply("First."))
     async with (
         FakeProvider([held, reply("Second.")]) as provider,
@@ -362,9 +492,12 @@ async def test_a_dumb_terminal_gets_plain_lines_and_takes_lines_while_a_run_is_o
         await person.shows("queued     Use tabs.")
         held.release()
         await person.shows("assistant  Second.")
+        await person.until(lambda: person.before_cursor == "> ", "a prompt on a line of its own")
         person.type("/quit\n")
         assert await person.ends() == 0
         assert b"\x1b" not in person.bytes
+        prompts = [line for line in person.text.splitlines() if line.startswith(">")]
+        assert prompts == ["> Begin.", "> /quit"]
 
 
 async def test_a_narrow_terminal_breaks_lines_between_words(tmp_path: Path) -> None:

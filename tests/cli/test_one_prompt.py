@@ -44,7 +44,7 @@ async def test_the_answer_alone_is_on_standard_output_and_the_way_to_it_on_stand
     async with FakeProvider(script) as provider:
         done = await run("run", "-p", "What do the notes say?", env=environment(provider), cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, b"It says one.\n")
-    assert re.search(rb"  read     path='notes.txt'  ok, 1 lines", done.stderr)
+    assert re.search(rb"  read     notes.txt\n           ok, 1 line, ", done.stderr)
     assert b"\x1b" not in done.stderr
 
 
@@ -103,6 +103,43 @@ async def test_text_on_standard_input_is_the_prompt_or_is_added_to_it(
         assert provider.requests[0].last_user_text == sent
 
 
+async def test_what_is_piped_in_is_shown_by_its_size(tmp_path: Path) -> None:
+    # Mutation: show the prompt as it was sent, a diff of a thousand lines included.
+    diff = "".join(f"+line {number}\n" for number in range(1_000))
+    async with FakeProvider([reply("Well.")]) as provider:
+        done = await run("run", "-p", "Explain.", env=environment(provider), cwd=tmp_path, stdin=diff.encode())
+        assert "+line 999" in provider.requests[0].last_user_text
+    said = done.stderr.decode()
+    assert f"user       Explain.\nuser       standard input, 1,000 lines, {len(diff) - 1:,} bytes\n" in said
+    assert "+line" not in said
+
+
+async def test_a_run_that_failed_says_so_in_its_last_line(tmp_path: Path) -> None:
+    # Mutation: say why before the run has ended, or nothing at the end.
+    async with FakeProvider([fail(400, "no such flag")]) as provider:
+        done = await run("run", "-p", "Well?", env=environment(provider), cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (1, b"")
+    last = done.stderr.decode().splitlines()[-1]
+    assert last.startswith("run        failed: ")
+    assert "no such flag" in last
+    assert done.stderr.count(b"no such flag") == 1
+
+
+async def test_the_window_of_a_model_that_nobody_knows_is_given(tmp_path: Path) -> None:
+    # Mutation: ignore --context-window; or forget it where another session is begun.
+    arguments = ["--context-window", "50,000"]
+    async with FakeProvider([reply("One."), reply("Two."), reply("Three.")]) as provider:
+        done = await run("run", "-p", "Well?", *arguments, env=environment(provider), cwd=tmp_path)
+        assert "of 50,000 tokens" in done.stderr.decode()
+        assert "are assumed" not in done.stderr.decode()
+        done = await run(*arguments, env=environment(provider), cwd=tmp_path, stdin=b"/new\nWell?\n/fork\n/session")
+        assert len(re.findall(r"of 50,000 tokens", done.stdout.decode())) == 2
+        assert "128,000" not in done.stdout.decode()
+        done = await run("run", "-p", "Well?", env=environment(provider), cwd=tmp_path)
+        assert "128,000 tokens are assumed; " in done.stderr.decode()
+        assert "--context-window" in done.stderr.decode()
+
+
 async def test_resume_goes_on_with_the_newest_session_or_the_one_that_is_named(tmp_path: Path) -> None:
     # Mutation: ignore --resume.
     async with FakeProvider([reply("One."), reply("Two."), reply("Three.")]) as provider:
@@ -151,6 +188,54 @@ async def test_a_log_file_gets_the_run_and_never_the_key(tmp_path: Path) -> None
         text = (tmp_path / name).read_text()
         assert {"run.start", "run.end"} <= {json.loads(line)["event"] for line in text.splitlines()}
         assert "somebody" not in text
+
+
+async def test_a_command_that_runs_is_shown_with_its_seconds_where_somebody_watches(tmp_path: Path) -> None:
+    # Mutation: let `ProgressLine` show compactions alone.
+    os.mkfifo(tmp_path / "gate")
+    script = [calls([("bash", {"command": "cat gate"})]), reply("It is open.")]
+    async with (
+        FakeProvider(script) as provider,
+        terminal("run", "-p", "Wait.", env=environment(provider), cwd=tmp_path) as person,
+    ):
+        await person.shows("bash, 1 s  Ctrl-C aborts the run")
+        (tmp_path / "gate").write_text("opened\n")
+        assert await person.ends() == 0
+    assert re.search(r"  bash     cat gate\n +opened\n +ok, exit code 0, ", person.text)
+    assert "bash, " not in person.text
+
+
+ASKING_TOOL = """
+from agent_session import ToolContext, tool
+
+
+@tool
+async def careful(context: ToolContext) -> str:
+    \"\"\"Asks first.\"\"\"
+    return f"it said {await context.confirm('Shall it?')}"
+
+
+def setup(api):
+    api.tool(careful)
+"""
+
+
+async def test_nothing_is_drawn_over_the_answer_to_a_tool_that_asks(tmp_path: Path) -> None:
+    # Mutation: do not give the person `progress.hidden`.
+    (tmp_path / "asking_tool.py").write_text(ASKING_TOOL)
+    async with (
+        FakeProvider([calls([("careful", {})]), reply("So be it.")]) as provider,
+        terminal(
+            *("run", "-p", "Well?", "--extension", "asking_tool.py"), env=environment(provider), cwd=tmp_path
+        ) as person,
+    ):
+        await person.shows("question   Shall it? [y/N]")
+        await person.shows("\n>")
+        await person.rests()
+        person.type("y\n")
+        await person.shows("So be it.")
+        assert await person.ends() == 0
+    assert "> y" in person.text
 
 
 # JSON ---------------------------------------------------------------------------------------------
@@ -335,7 +420,7 @@ async def test_a_compaction_moves_on_a_terminal_while_it_is_made(tmp_path: Path)
         await run("run", "-p", "First?", env=env, cwd=tmp_path)
         async with terminal("run", "-p", "Second?", "--resume", env=env, cwd=tmp_path) as person:
             await person.until(
-                lambda: re.search(r"compacting: summarizing 1/1 0:00:01", person.text) is not None, "the progress"
+                lambda: re.search(r"compacting: summarizing 1/1, 1 s", person.text) is not None, "the progress"
             )
             person.type(CTRL_C)
             assert await person.ends() == 130

@@ -111,7 +111,7 @@ async def test_ctrl_c_ends_what_cannot_be_aborted_at_the_first_press(tmp_path: P
 
 
 async def test_ctrl_c_while_standing_in_line_ends_that_too(tmp_path: Path) -> None:
-    # Mutation: only abort: what stands in line then has its turn, and asks the model.
+    # Mutation: only abort: what stands in line then has its turn, and asks the model; or return None for it.
     async with prompt(PYTHON, tmp_path, hang(after=2)) as typed:
         await typed.enter(OPEN)
         await typed.enter("s.steer('Think.')")
@@ -123,7 +123,7 @@ async def test_ctrl_c_while_standing_in_line_ends_that_too(tmp_path: Path) -> No
         await typed.begin("threading.Thread(target=tell).start(); s.prompt('And then?', if_busy='wait')")
         await typed.screen.until(lambda: "in line" in typed.screen.text.splitlines(), "in line")
         typed.screen.type(CTRL_C)
-        await typed.done()
+        assert "<AssistantMessage aborted" in await typed.done()
         assert "True" in await typed.enter("s.is_idle")
         await leave(typed)
 

@@ -166,7 +166,7 @@ async def test_an_abort_while_a_session_starts_ends_the_prompt_that_starts_it(tm
         prompting = await starting(session)
         await session.abort()
         assert session.is_idle
-        assert await prompting is None
+        assert (await prompting).stop_reason == "aborted"
         assert model.requests == []
         assert str(await alone(session.prompt("go"))) == "done"
         await session.close()
@@ -192,7 +192,7 @@ async def test_a_start_that_was_ended_loads_nothing_twice_when_it_is_made_again(
         prompting = await starting(session)
         await hangs.wait()
         await session.abort()
-        assert await prompting is None
+        assert (await prompting).stop_reason == "aborted"
         is_hanging = False
         assert str(await session.prompt("go")) == "done"
         assert heard == ["agent_start"]

@@ -194,7 +194,8 @@ async def test_tasks_of_their_own_steer_name_watch_and_end_one_run(tmp_path: Pat
             assert session.is_idle
             with anyio.fail_after(5):
                 message = await prompting
-            assert message is None or message.stop_reason == "aborted"
+            assert message is not None
+            assert message.stop_reason == "aborted"
             names: list[str] = []
             async for event in stream:
                 names.append(event.name)

@@ -60,6 +60,7 @@ def test_a_second_writer_in_the_same_process_is_refused(path: Path):
     with pytest.raises(SessionLockedError) as caught:
         JsonlLog.open(path)
     assert caught.value.pid == os.getpid()
+    assert "this process itself" in str(caught.value)  # Mutation: name the own process by its number.
     first.append([encode_entry(user_entry("still mine"))])
     first.close()
     JsonlLog.open(path).close()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 import re
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
 from agent_session.compaction.types import CompactionOutcome
 from agent_session.events import (
+    AgentSettled,
     CompactionEnd,
     CompactionProgress,
     CompactionStart,
@@ -17,15 +19,17 @@ from agent_session.events import (
     MessageStart,
     MessageUpdate,
     QueueUpdate,
+    RetryStart,
+    TurnEnd,
 )
 from agent_session.hooks import MessageEnd
 from agent_session.llm.client import TextDelta, ThinkingDelta
 from agent_session.meter import ContextUsage
 from agent_session.terminal.console import make_console, printable
 from agent_session.terminal.meter_bar import meter_bar, short_usage
-from agent_session.terminal.progress import CompactionClock
+from agent_session.terminal.progress import WorkClock
 from agent_session.terminal.screen import Screen
-from session_store.messages import AssistantMessage, TextContent
+from session_store.messages import AssistantMessage, TextContent, ToolResultMessage
 
 ANSWER = AssistantMessage(content=(TextContent("said"),), api="", provider="p", model="m", timestamp=0)
 
@@ -78,6 +82,21 @@ def test_an_answer_without_text_leaves_no_line() -> None:
     assert shown(80, []) == []
 
 
+def test_a_notice_while_text_streams_divides_no_word() -> None:
+    # Mutation: let `Screen.line` end the flow: half a word stands before the notice, half after it.
+    screen, file = screen_of(80)
+    screen.listen(MessageStart(turn_index=0))
+    screen.listen(MessageUpdate(delta=TextDelta(0, "It adds the un")))
+    screen.line("queued", "Use tabs.")
+    screen.listen(MessageUpdate(delta=TextDelta(0, "its up.")))
+    screen.listen(MessageEnd(message=ANSWER))
+    assert [line.rstrip() for line in file.getvalue().splitlines()] == [
+        "assistant  It adds the",
+        "queued     Use tabs.",
+        "assistant  units up.",
+    ]
+
+
 def test_thinking_and_answer_are_told_apart() -> None:
     # Mutation: stream thinking under the answer's label.
     screen, file = screen_of(80)
@@ -99,20 +118,36 @@ def test_no_control_character_of_a_model_or_a_tool_reaches_the_terminal(evil: st
     assert printable(f"a\tb\n{evil}").startswith("a   b\n")
 
 
-def test_an_error_that_the_provider_was_shown_to_give_is_not_told_again() -> None:
-    # Mutation: forget the refusal, or remember it for ever; or tell again what an advice follows.
+def test_a_failed_attempt_is_told_once_with_what_comes_of_it() -> None:
+    # Mutation: tell the reason when it is told, whatever comes of it; or forget it before a request that needs no wait.
     screen, file = screen_of(80)
-    for error in ("no such flag", "no such flag", "no key. Set it."):
-        screen.listen(MessageDiscarded(reason=error.partition(" Set")[0]))
-        screen.error(error)
-    screen.error("no such flag")
+    screen.listen(MessageDiscarded(reason="overloaded"))
+    screen.listen(RetryStart(attempt=1, max_retries=3, delay=2.0, error="overloaded"))
+    screen.listen(MessageStart(turn_index=0))
+    screen.listen(MessageDiscarded(reason="images are not taken"))
+    screen.listen(MessageStart(turn_index=0))
+    screen.listen(MessageDiscarded(reason="too long"))
+    screen.listen(CompactionStart(reason="overflow", tokens_before=9, threshold=2, messages=3))
+    screen.listen(MessageStart(turn_index=0))
+    screen.listen(MessageDiscarded(reason="no such flag"))
+    screen.listen(AgentSettled(aborted=False))
+    screen.failed("no such flag")
     assert file.getvalue().splitlines() == [
-        "refused    no such flag",
-        "refused    no such flag",
-        "refused    no key.",
-        "error      Set it.",
-        "error      no such flag",
+        "retry      1 of 3, in 2.0 s: overloaded",
+        "failed     images are not taken",
+        "refused    too long",
+        "compaction starts (overflow): 9 tokens; 3 messages leave",
+        "run        failed: no such flag",
     ]
+
+
+def test_an_abort_is_no_refusal() -> None:
+    # Mutation: tell the reason of what was discarded when all is over.
+    screen, file = screen_of(80)
+    screen.listen(MessageDiscarded(reason="the run was aborted"))
+    screen.listen(AgentSettled(aborted=True))
+    screen.listen(MessageStart(turn_index=0))
+    assert file.getvalue().splitlines() == ["run        aborted"]
 
 
 def test_a_queued_text_is_shown_once_where_the_queue_is_shown() -> None:
@@ -164,12 +199,42 @@ def test_sizes_are_short_where_there_is_little_room() -> None:
     assert short_usage(usage(999)) == "999 of 8.0k, compacts above 6.0k"
 
 
+def turn(*, has_tools: bool, stop_reason: str = "stop") -> TurnEnd:
+    results = (ToolResultMessage(tool_call_id="a", tool_name="look", content=()),) if has_tools else ()
+    return TurnEnd(turn_index=0, message=replace(ANSWER, stop_reason=stop_reason), tool_results=results)
+
+
+def test_between_tools_the_meter_is_shown_only_when_it_has_moved() -> None:
+    # Mutation: show it after every turn; or between two tools never.
+    screen, file = screen_of(100)
+    for tokens, event, is_shown in (
+        (1_000, turn(has_tools=True), True),
+        (1_100, turn(has_tools=True), False),
+        (1_700, turn(has_tools=True), True),
+        (1_800, turn(has_tools=False), True),
+        (1_800, turn(has_tools=False, stop_reason="error"), False),
+    ):
+        screen.usage = lambda tokens=tokens: usage(tokens)
+        before = file.getvalue()
+        screen.listen(event)
+        assert ("context " in file.getvalue().removeprefix(before)) == is_shown, tokens
+
+
+def test_the_meter_takes_one_line_of_eighty_columns() -> None:
+    # Mutation: write all sizes out whatever the width.
+    screen, file = screen_of(80, is_terminal=True)
+    screen.usage = lambda: ContextUsage(tokens=120_050, threshold=111_616, window=128_000, is_reported=True)
+    screen.meter()
+    assert len(file.getvalue().splitlines()) == 1
+    assert "120.0k of 128.0k" in file.getvalue() or "120.1k of 128.0k" in file.getvalue()
+
+
 # Progress -----------------------------------------------------------------------------------------
 
 
 def test_the_clock_of_a_compaction_says_phase_chunk_and_seconds_until_it_ends() -> None:
     # Mutation: keep running after the end.
-    clock = CompactionClock()
+    clock = WorkClock()
     clock.listen(CompactionStart(reason="manual", tokens_before=1, threshold=2, messages=3))
     assert clock.line == "compacting: starting, 0 s"
     clock.listen(CompactionProgress(phase="summarizing", chunk=2, chunks=3, seconds=0.1))
