@@ -137,12 +137,12 @@ class AgentSession(Inspection):
     ) -> AssistantMessage | None:
         """Say something and run until the session has settled; the last answer.
 
-        After an abort, wherever it falls: the run's newest answer, its `stop_reason` "aborted", empty where none had
-        begun. On a busy session `if_busy` decides: "raise", "wait" for its turn, or queue as "steer" / "follow_up" and
-        return None at once. During a manual compaction prompts wait in order. From inside a handler or tool of this
-        session it is queued as a follow-up. None also where an extension took the text for itself.
-        `on_text` is called with the text as it streams. `images` are paths (relative to `cwd`), bytes or blocks: png,
-        jpeg, gif or webp, of up to 3.75 MB and 8,000 pixels a side.
+        After an abort, wherever it falls: a message whose `stop_reason` is "aborted", with what had streamed of an
+        answer that was cut off, else without content. On a busy session `if_busy` decides: "raise", "wait" for its
+        turn, or queue as "steer" / "follow_up" and return None at once. During a manual compaction prompts wait in
+        order. From inside a handler or tool of this session it is queued as a follow-up. None also where an extension
+        took the text for itself. `on_text` is called with the text as it streams. `images` are paths (relative to
+        `cwd`), bytes or blocks: png, jpeg, gif or webp, of up to 3.75 MB and 8,000 pixels a side.
 
         Raises:
             SessionBusyError: something else runs and `if_busy` is "raise".

@@ -97,15 +97,13 @@ async def ask_model(parts: Parts, turn_index: int) -> Answer:
 
 
 def aborted(newest: AssistantMessage | None = None) -> AssistantMessage:
-    """What an aborted prompt returns: its newest answer marked `aborted`, or one that says nothing where none came.
+    """What an aborted prompt returns: the answer that the abort cut off, or, where none had begun, one without content.
 
-    The mark is the caller's: an answer that was complete when the abort came stays complete in the log.
+    Never the answer of an earlier turn, which could be taken for the last. One without content is in no log.
     """
-    if newest is None:
-        return AssistantMessage(content=(), stop_reason="aborted", error_message=_ABORTED, timestamp=now_ms())
-    if newest.stop_reason == "aborted":
+    if newest is not None and newest.stop_reason == "aborted":
         return newest
-    return replace(newest, stop_reason="aborted", error_message=newest.error_message or _ABORTED)
+    return AssistantMessage(content=(), stop_reason="aborted", error_message=_ABORTED, timestamp=now_ms())
 
 
 async def _recorded(parts: Parts, message: AssistantMessage) -> MessageEntry:

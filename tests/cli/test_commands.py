@@ -53,11 +53,12 @@ async def test_a_text_that_only_begins_with_a_slash_is_a_prompt(tmp_path: Path, 
 
 
 async def test_session_says_where_it_is_and_what_it_spent(tmp_path: Path) -> None:
-    # Mutation: print the stats of another session.
+    # Mutation: print the stats of another session; or count one as many.
     async with FakeProvider([reply("Yes.", usage=(90, 0, 0, 10))]) as provider, typing(provider, tmp_path) as person:
         await ask(person, "Is it fixed?", "Yes.")
         await person.say("/session")
         await person.shows("spent      100 tokens")
+        assert " in 1 request, on summaries " in person.text
         with only_session(tmp_path) as manager:
             assert f"session    {manager.session_id}" in person.text
             assert f"file       {str(manager.path)[:40]}" in person.text

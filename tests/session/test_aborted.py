@@ -55,13 +55,10 @@ PLACES = {
         in_log="aborted",
     ),
     "before the first word": Place(step=hang(after=0), told=None, in_log="stop"),
-    "in a tool": Place(
-        step=calls([("linger", {})], text="I look."), told="tool_execution_start", text="I look.", in_log="toolUse"
-    ),
+    "in a tool": Place(step=calls([("linger", {})], text="I look."), told="tool_execution_start", in_log="toolUse"),
     "between two turns": Place(
         step=calls([("look", {})], text="I look."),
         told="turn_end",
-        text="I look.",
         in_log="toolUse",
     ),
     "before a retry": Place(
@@ -70,14 +67,12 @@ PLACES = {
     "in a compaction between two turns": Place(
         step=calls([("look", {})], text=LONG, usage=(950, 0, 0, 20)),
         told="compaction_start",
-        text=LONG,
         in_log="toolUse",
         options={"summaries": [always(hang())]},
     ),
     "in a compaction after the last answer": Place(
         step=reply(LONG, usage=(950, 0, 0, 20)),
         told="compaction_start",
-        text=LONG,
         in_log="stop",
         options={"summaries": [always(hang())]},
     ),
@@ -86,7 +81,7 @@ PLACES = {
 
 @pytest.mark.parametrize("name", PLACES)
 async def test_an_aborted_prompt_returns_a_message_that_says_so(tmp_path: Path, name: str) -> None:
-    # Mutation: in `SessionCore.hold_run` return the newest answer as it is; or None where none was cut off.
+    # Mutation: in `turn.aborted` return the newest answer, cut off or not; or in `SessionCore.hold_run` None.
     place = PLACES[name]
     steps = [*filled(), place.step]
     async with scene(tmp_path, steps, tools=[linger, look], **place.options) as stage:
@@ -105,7 +100,7 @@ async def test_an_aborted_prompt_returns_a_message_that_says_so(tmp_path: Path, 
 
 
 async def test_an_abort_before_the_first_request_returns_a_message_that_says_nothing(tmp_path: Path) -> None:
-    # Mutation: in `turn.aborted` take the newest answer of the session, whichever prompt it was given to.
+    # Mutation: in `SessionCore.hold_run` return the newest answer of the session where the run has none.
     asked = anyio.Event()
 
     def setup(api: ExtensionAPI) -> None:

@@ -103,7 +103,7 @@ async def test_an_abort_during_an_automatic_compaction_ends_the_run_with_it(tmp_
                 tasks.start_soon(attempt, outcomes, lambda: stage.session.prompt("go"))
                 await held.started.wait()
                 await stage.session.abort()
-        assert outcomes == [None]
+        assert [(answer.stop_reason, answer.text) for answer in outcomes] == [("aborted", "")]
         assert stage.outcomes == ["aborted"]
         assert stage.names[-2:] == ["compaction_end", "agent_settled"]
         assert stage.of(AgentSettled)[-1].aborted
@@ -261,7 +261,7 @@ async def test_a_manual_compaction_aborts_the_run_and_delivers_what_was_queued(t
                 stage.session.follow_up("queued")
                 tasks.start_soon(attempt, outcomes, stage.session.compact)
             await stage.session.wait_for_idle()
-        assert outcomes[0] is None
+        assert outcomes[0].stop_reason == "aborted"
         assert outcomes[1].status == "applied"
         assert texts(stage.session.messages)[-3:] == ["go", "queued", "answered"]
 
@@ -280,7 +280,7 @@ async def test_a_manual_compaction_goes_before_the_prompts_that_wait(tmp_path: P
                 await anyio.wait_all_tasks_blocked()
                 tasks.start_soon(attempt, outcomes, stage.session.compact)
         aborted, compacted, answered = outcomes
-        assert aborted is None
+        assert aborted.stop_reason == "aborted"
         assert compacted.status == "applied"
         assert str(answered) == "answered"
 

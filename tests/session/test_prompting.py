@@ -74,4 +74,4 @@ async def test_an_aborted_prompt_gives_no_answer_of_an_earlier_turn(tmp_path: Pa
                 tasks.start_soon(ask)
                 await started.wait()
                 await stage.session.abort()
-    assert answers == [None]
+    assert [(answer.stop_reason, answer.content) for answer in answers] == [("aborted", ())]
