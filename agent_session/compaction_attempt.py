@@ -30,7 +30,8 @@ from session_store.messages import Message, Usage
 @dataclass(slots=True)
 class Attempt:
     """One compaction under way. `outcome` is set at the commit point, so that nothing later can take it back;
-    `method` is None until a summary is being made. `why` says why it is another than was wanted.
+    `method` is None until a summary is being made. `why` says why it is another than was wanted;
+    `digest_halvings` is how many times less than its share a digest may take.
     """
 
     request: CompactionRequest
@@ -42,6 +43,7 @@ class Attempt:
     method: CompactionMethod | None = None
     model: str | None = None
     why: str | None = None
+    digest_halvings: int = 0
     outcome: CompactionOutcome | None = None
 
     def ended(self, status: CompactionStatus, *, usage: Usage | None = None, **facts: Any) -> CompactionOutcome:

@@ -1,7 +1,8 @@
 """The entry of one compaction: planned, summarised by a model, a handler or without either, and measured.
 
 The rule it keeps: what is stored makes the context smaller, or nothing is. A summary that leaves too much is followed
-by one that keeps less; a model that cannot be used is replaced by a digest where the context does not fit.
+by one that keeps less, and is cut where that does not help; a model that cannot be used is replaced by a digest where
+the context does not fit.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from agent_session.compaction.applied import estimated_after, largest_items, record_of_loss
-from agent_session.compaction.digest import digest
+from agent_session.compaction.digest import digest, shortened_summary
 from agent_session.compaction.file_ops import details_of, with_current_request, with_file_lists, with_pinned
 from agent_session.compaction.fitting import halvings
 from agent_session.compaction.prepare import prepare_compaction, request_cut_off
+from agent_session.compaction.text_tokens import estimate_text_tokens
+from agent_session.compaction.tokens import LABEL_TOKENS
 from agent_session.compaction.types import (
     KEEP_NOTHING,
     CompactionOutcome,
@@ -29,12 +32,21 @@ from agent_session.errors import CompactionError, ContextCannotFitError, ModelEr
 from agent_session.hooks import Summarize
 from agent_session.parts import Parts
 from agent_session.recorder import add_usage
-from agent_session.summarizer import Summarizer, SummaryOrder
+from agent_session.summarizer import MOST_EXCESS, Summarizer, SummaryOrder
 from session_store.entries import CompactionEntry
 from session_store.ids import new_id, now_iso
 from session_store.messages import Usage
 
 _DIGEST_SHARE_OF_LIMIT = 4
+
+_SHORT_RECORD_TOKENS = 1_000
+"""What is replaced by a summary of the usual form would be hardly longer: the model is told how long it may be."""
+
+_WORDS_PER_TOKEN = 0.5
+"""Of what is replaced, so that the labels around the summary find room as well."""
+
+_LEAST_SUMMARY_TOKENS = 64
+"""A summary is not cut to less than this; it would say nothing."""
 
 
 class EntryMaker:
@@ -61,13 +73,15 @@ class EntryMaker:
         parts = self._parts
         budget = parts.meter.budget(parts.settings().compaction)
         tokens = parts.meter.measure().tokens
+        if request.reason == "overflow":
+            # Refused for size, the context is at its limit at least, whatever the estimate says; and where the provider
+            # does not say how large it is, the larger of what was reported and what we count is nearer.
+            counted = budget.overhead + parts.meter.ledger.total(item.message for item in parts.meter.context())
+            tokens = max(tokens, budget.limit, request.refused_tokens or counted)
         return prepare_compaction(
             parts.manager.projection,
             budget=budget,
-            # Refused for size, the context is at its limit at least, whatever the estimate says.
-            tokens_before=max(tokens, budget.limit, request.refused_tokens or 0)
-            if request.reason == "overflow"
-            else tokens,
+            tokens_before=tokens,
             ratio=parts.meter.ratio,
             ledger=parts.meter.ledger,
             locate=parts.recorder.place_of,
@@ -104,6 +118,17 @@ class EntryMaker:
             cost=forecast.usage.cost.total if forecast.usage.cost is not None else None,
         )
 
+    def require_worth(self, attempt: Attempt, extra: Summarize) -> None:
+        """Check that what leaves takes more than what is put around every summary.
+
+        Raises:
+            CompactionError: no progress, whatever the summary says.
+        """
+        try:
+            self.entry(attempt, CompactionResult(""), extra)
+        except CompactionError as error:
+            raise CompactionError(f"{error}, were the summary empty; no model was asked") from None
+
     # The summary --------------------------------------------------------------------------------
 
     async def made(self, attempt: Attempt, extra: Summarize) -> CompactionEntry:
@@ -127,44 +152,79 @@ class EntryMaker:
             return await self._fitting_entry(attempt, extra)
 
     async def _fitting_entry(self, attempt: Attempt, extra: Summarize) -> CompactionEntry:
-        """A summary by `attempt.method`. Where that leaves too much, less is kept, at most three times.
+        """A summary by `attempt.method`. Where that leaves too much, less is kept, at most three times, and what is too
+        long all the same is cut to the room there is; after a refusal a digest is halved each time as well.
 
         Raises:
             ContextCannotFitError: it is too large for the window all the same.
             CompactionError: no progress.
         """
         request, budget = attempt.request, attempt.plan.budget
-        result = await self._result(attempt, extra)
-        made = self._entry_if_smaller(attempt, result, extra)
+        result, made = await self._tried(attempt, extra)
+        is_digest_of_refused = attempt.method == "digest" and request.reason == "overflow"
         for keep_tokens in halvings(attempt.plan.keep_tokens)[1:]:
             before = attempt.plan
             if isinstance(made, CompactionEntry) and (made.tokens_after or 0) <= budget.threshold:
                 return made
+            attempt.digest_halvings += is_digest_of_refused
             plan = self.prepare(request, keep_recent_tokens=keep_tokens)
-            if isinstance(plan, Skip) or len(plan.dropped) <= len(before.dropped):
+            if not isinstance(plan, Skip) and len(plan.dropped) > len(before.dropped):
+                attempt.plan = plan
+            elif not is_digest_of_refused:
                 continue
-            attempt.plan = plan
-            result = await self._result(attempt, extra, after=(before, result))
-            made = self._entry_if_smaller(attempt, result, extra)
+            result, made = await self._tried(attempt, extra, after=(before, result))
         if isinstance(made, CompactionError):
             raise made
+        made = self._cut_to_room(attempt, result, made, extra)
         if (made.tokens_after or 0) < budget.limit or (attempt.method == "digest" and request.reason != "overflow"):
+            return made
+        # What is dropped may have weighed more than we count, and what is kept not.
+        if round((made.tokens_after or 0) / attempt.plan.scale) < budget.limit and attempt.method == "digest":
             return made
         raise self.cannot_fit(
             f"with all that can be summarised the context has {made.tokens_after:,} tokens, and "
             f"{budget.limit:,} is all that fits"
         )
 
-    def _entry_if_smaller(
-        self, attempt: Attempt, result: CompactionResult, extra: Summarize
-    ) -> CompactionEntry | CompactionError:
-        """The entry, or why a digest makes no progress. A model's summary that makes none is paid for once: raised."""
+    def _cut_to_room(
+        self, attempt: Attempt, result: CompactionResult, made: CompactionEntry, extra: Summarize
+    ) -> CompactionEntry:
+        """The entry with as much of its summary as leaves the context under the threshold, or else under the limit."""
+        budget = attempt.plan.budget
+        for most_in_all in (budget.threshold, budget.limit - 1):
+            excess = round(((made.tokens_after or 0) - most_in_all) / attempt.plan.scale)
+            if excess <= 0:
+                break
+            most_tokens = estimate_text_tokens(result.summary) - excess - 1
+            if most_tokens >= _LEAST_SUMMARY_TOKENS:
+                return self.entry(attempt, _shortened(result, most_tokens), extra)
+        return made
+
+    async def _tried(
+        self,
+        attempt: Attempt,
+        extra: Summarize,
+        *,
+        after: tuple[CompactionPreparation, CompactionResult] | None = None,
+    ) -> tuple[CompactionResult, CompactionEntry | CompactionError]:
+        """A summary and its entry, or why a digest makes no progress. One of a model's that makes progress, and was
+        written without regard to its limit, is cut to that.
+
+        Raises:
+            CompactionError: a model's makes none, which is paid for once.
+        """
+        result = await self._result(attempt, extra, after=after)
         try:
-            return self.entry(attempt, result, extra)
+            made = self.entry(attempt, result, extra)
         except CompactionError as error:
             if attempt.method == "digest":
-                return error
+                return result, error
             raise
+        most_tokens = _most_summary_tokens(attempt.plan)
+        if attempt.method == "model" and estimate_text_tokens(result.summary) > most_tokens * MOST_EXCESS:
+            result = _shortened(result, most_tokens)
+            made = self.entry(attempt, result, extra)
+        return result, made
 
     async def _result(
         self,
@@ -176,7 +236,7 @@ class EntryMaker:
         """The summary of what the plan drops; `after` a narrower one, only of what has come to it since."""
         plan = attempt.plan
         if attempt.method == "digest":
-            return self._digest(plan)
+            return self._digest(plan, attempt.digest_halvings)
         order = self._order(attempt.request, plan, extra)
         if after is None:
             kept_from = self._kept_from(plan, attempt.request)
@@ -191,13 +251,15 @@ class EntryMaker:
 
     def _order(self, request: CompactionRequest, plan: CompactionPreparation, extra: Summarize) -> SummaryOrder:
         instructions = "\n".join(text for text in (request.instructions, extra.instructions) if text) or None
+        replaced = self._replaced_tokens(plan)
         return SummaryOrder(
             messages=plan.messages_to_summarize,
             previous_summary=plan.previous_summary,
             instructions=instructions,
             pinned=tuple(extra.pinned),
             model=extra.model or request.model,
-            max_tokens=min(plan.budget.summary_max_tokens, plan.summary_room),
+            max_tokens=_most_summary_tokens(plan),
+            most_words=round(replaced * _WORDS_PER_TOKEN) if replaced < _SHORT_RECORD_TOKENS else None,
         )
 
     def _kept_from(self, plan: CompactionPreparation, request: CompactionRequest) -> str | None:
@@ -209,15 +271,23 @@ class EntryMaker:
         )
         return getattr(opening, "text", "")
 
-    @staticmethod
-    def _digest(plan: CompactionPreparation) -> CompactionResult:
+    def _digest(self, plan: CompactionPreparation, halvings: int = 0) -> CompactionResult:
+        """In a quarter of the limit at most, in the room there is, and in less than what it replaces."""
+        request = (
+            with_current_request("", plan.current_request, plan.budget.keep_recent) if plan.current_request else ""
+        )
+        worth = self._replaced_tokens(plan) - LABEL_TOKENS - estimate_text_tokens(request) - 1
+        most_tokens = min(plan.budget.limit // _DIGEST_SHARE_OF_LIMIT, plan.summary_room) >> halvings
         text = digest(
             plan.dropped,
             previous_summary=plan.previous_summary,
             file_ops=plan.file_ops,
-            most_tokens=min(plan.budget.limit // _DIGEST_SHARE_OF_LIMIT, plan.summary_room),
+            most_tokens=min(most_tokens, max(worth, _LEAST_SUMMARY_TOKENS)),
         )
         return CompactionResult(text, details=record_of_loss(plan))
+
+    def _replaced_tokens(self, plan: CompactionPreparation) -> int:
+        return self._parts.meter.ledger.total(plan.dropped) + estimate_text_tokens(plan.previous_summary or "")
 
     # The entry ----------------------------------------------------------------------------------
 
@@ -289,6 +359,17 @@ class EntryMaker:
         if after >= before:
             raise CompactionError(f"no progress: the context would have {after:,} tokens instead of {before:,}")
         return round(after * plan.scale)
+
+
+def _most_summary_tokens(plan: CompactionPreparation) -> int:
+    return min(plan.budget.summary_max_tokens, plan.summary_room)
+
+
+def _shortened(result: CompactionResult, most_tokens: int) -> CompactionResult:
+    """The result with its summary in at most so many tokens; as it is where it is short enough."""
+    if estimate_text_tokens(result.summary) <= most_tokens:
+        return result
+    return replace(result, summary=shortened_summary(result.summary, most_tokens))
 
 
 def _total(spent: Usage | None, reported: Usage | None) -> Usage | None:

@@ -72,6 +72,11 @@ class Model(Brief):
         return self.id.partition("/")[2]
 
     @property
+    def is_claude(self) -> bool:
+        """Whether Anthropic's rules hold, whoever serves it: for images, thinking, and what its cache keeps."""
+        return self.provider == "anthropic" or "claude" in self.name.lower()
+
+    @property
     def is_window_known(self) -> bool:
         return self.context_window is not None or self.max_input_tokens is not None
 

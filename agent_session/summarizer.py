@@ -23,6 +23,7 @@ from agent_session.compaction.serialize import conversation_text
 from agent_session.compaction.text_tokens import estimate_text_tokens
 from agent_session.compaction.tokens import estimate_fixed_request_tokens
 from agent_session.errors import ContextOverflowError, ModelError, ModelRequestError, SummarizationError
+from agent_session.llm.anthropic_payload import API as ANTHROPIC_API
 from agent_session.llm.builder import MessageBuilder
 from agent_session.llm.client import Finish, ModelRequest, ThinkingLevel
 from agent_session.llm.retry import delay_for
@@ -43,8 +44,8 @@ _PROMPT_TOKENS = 1_000
 _TIGHTER = 0.6
 _MOST_TIGHTENINGS = 2
 
-_MOST_EXCESS = 2
-"""A summary this many times longer than it may be leaves no room for the next chunk."""
+MOST_EXCESS = 2
+"""A summary this many times longer than it may be was written without regard to that; less may be our estimate's."""
 
 _LEAST_ROOM_TOKENS = 500
 """Of history in one call, also for a window that is smaller than any real one."""
@@ -75,8 +76,8 @@ class Spending:
 class SummaryOrder:
     """What to summarise, and how. `prompt` replaces the default instruction.
 
-    `max_tokens` is the most that the summary may take; None leaves it to the settings. `calls_kept_back` are for what
-    comes after this order.
+    `max_tokens` is the most that the summary may take; None leaves it to the settings. `most_words` is what it is told,
+    where more would be longer than what it replaces. `calls_kept_back` are for what comes after this order.
     """
 
     messages: Sequence[Message]
@@ -87,6 +88,7 @@ class SummaryOrder:
     prompt: str | None = None
     model: str | None = None
     max_tokens: int | None = None
+    most_words: int | None = None
     calls_kept_back: int = 0
 
 
@@ -218,14 +220,15 @@ class Summarizer:
                 pinned=order.pinned,
                 kind=order.kind,
                 prompt=order.prompt,
+                most_words=order.most_words,
             )
             max_tokens = self._max_tokens(model, order)
             summary = await self._call(model, instruction, max_tokens, spending)
             written = estimate_text_tokens(summary)
-            if number < len(chunks.texts) and written > max_tokens * _MOST_EXCESS:
+            if number < len(chunks.texts) and written > max_tokens * MOST_EXCESS:
                 raise SummarizationError(
-                    f"the summary of {model.id} has {written:,} tokens instead of at most {max_tokens:,}: with the "
-                    "next part it would not fit"
+                    f"the summary of {model.id} has {written:,} tokens instead of at most {max_tokens:,}, and each of "
+                    "the other parts would cost as much"
                 )
         assert summary is not None
         return summary
@@ -263,6 +266,9 @@ class Summarizer:
             limit = min(limit, self._parts.models.learned_limit)
         return limit
 
+    def _thinks(self, model: Model) -> bool:
+        return self._parts.models.thinking_level != "off" and model.reasoning is not False
+
     @staticmethod
     def _beside(order: SummaryOrder, max_tokens: int) -> int:
         """Tokens that a summary call takes beside the history."""
@@ -272,14 +278,25 @@ class Summarizer:
     async def _from_prefix(self, model: Model, order: SummaryOrder, kept_from: str, spending: Spending) -> str:
         """The next request of the session with the instruction at its end: its bytes begin with those before it."""
         request = await build_request(self._parts)
-        instruction = prefix_prompt(kept_from=kept_from, instructions=order.instructions, pinned=order.pinned)
+        instruction = prefix_prompt(
+            kept_from=kept_from,
+            instructions=order.instructions,
+            pinned=order.pinned,
+            most_words=order.most_words,
+        )
         asked = UserMessage(content=(TextContent(instruction),), timestamp=now_ms())
-        # Thinking stays as it is: another setting would be another prefix to the provider's cache.
+        max_tokens = self._max_tokens(model, order)
+        if self._thinks(model):
+            # Thinking stays as it is, and so does its budget, which follows from the limit of the answer: to the
+            # provider's cache another one would be another prefix.
+            max_tokens = max(max_tokens, (request.max_output_tokens or 0) - estimate_text_tokens(instruction))
+        # Anthropic's cache loses the messages where tools are forbidden; there the instruction alone does that.
+        loses_cache = model.is_claude or self._parts.models.client_of(model).api == ANTHROPIC_API
         request = replace(
             request,
             messages=(*request.messages, asked),
-            tool_choice="none",
-            max_output_tokens=self._max_tokens(model, order),
+            tool_choice="auto" if loses_cache else "none",
+            max_output_tokens=max_tokens,
             silence_seconds=self._parts.settings().compaction.summary_silence_seconds,
         )
         message = await self._answered(request, spending, is_live=True)
@@ -289,8 +306,7 @@ class Summarizer:
 
     async def _call(self, model: Model, instruction: str, max_tokens: int, spending: Spending) -> str:
         """One summary call, with one more where the first stopped for length while thinking."""
-        session_thinks = self._parts.models.thinking_level != "off" and model.reasoning is not False
-        levels: list[ThinkingLevel] = ["minimal", "off"] if session_thinks else ["off"]
+        levels: list[ThinkingLevel] = ["minimal", "off"] if self._thinks(model) else ["off"]
         for level in levels:
             request = ModelRequest(
                 model=model,

@@ -98,6 +98,13 @@ def digest(messages: Sequence[Message], *, previous_summary: str | None, file_op
     return memory.written(most).rstrip("\n")
 
 
+def shortened_summary(summary: str, most_tokens: int) -> str:
+    """A summary of any length in at most `most_tokens`: of each section head and tail of its share."""
+    memory = _Memory()
+    memory.take_summary(_without_additions(summary))
+    return memory.written(most_tokens)
+
+
 @dataclass(slots=True)
 class _Memory:
     """What a digest says: lists of its own, and the other sections of the summary before it."""
@@ -172,7 +179,7 @@ class _Memory:
         for place, most in _MOST_ITEMS.items():
             self.lists[place].keep_latest(most)
         wanted = {place: tokens for place in _by_importance() if (tokens := self._wanted(place))}
-        has_note = most_tokens >= _NOTE_FROM_TOKENS
+        has_note = bool(self.messages) and most_tokens >= _NOTE_FROM_TOKENS
         room = most_tokens - estimate_text_tokens(self._note(len(wanted))) - 1 if has_note else most_tokens
         said = self.lists[USER_SAID]
         given = _allotted(room, wanted, at_least=min(said.least_tokens, room * 2 // 3) if said.items else 0)

@@ -27,6 +27,9 @@ MOST_LISTED_FILES = 200
 """A list in a summary shows this many, the latest; the entry's details have all of them."""
 
 _LEAST_REQUEST_TOKENS = 32
+_LEAST_COPY_CHARS = 32
+"""A shorter line may well be the summary's own."""
+
 _LISTS = re.compile(r"\n*<(read-files|modified-files)>\n.*?\n</\1>(?=\n|$)", re.DOTALL)
 _PINNED_OPENING = re.compile(r'<pinned chars="(\d+)">\n')
 _PINNED_CLOSING = "\n</pinned>"
@@ -60,8 +63,13 @@ def details_of(ops: FileOps, extra: Mapping[str, Any] | None = None) -> dict[str
 
 
 def with_pinned(summary: str, pinned: Sequence[str]) -> str:
-    """The summary with each pinned text after it, byte for byte; earlier pinned blocks are taken out."""
+    """The summary with each pinned text after it, byte for byte; earlier pinned blocks are taken out, and so are copies
+    of the texts that a model made without their tags, where they stand on lines of their own.
+    """
     text = without_pinned(summary)
+    for block in dict.fromkeys(pinned):
+        if len(block) >= _LEAST_COPY_CHARS:
+            text = re.sub(rf"(?<![^\n]){re.escape(block)}(?![^\n])", "", text)
     for block in dict.fromkeys(pinned):
         if block:
             text += f'\n\n<pinned chars="{len(block)}">\n{block}{_PINNED_CLOSING}'

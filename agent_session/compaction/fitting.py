@@ -58,7 +58,8 @@ class Fitting:
         self._locate = locate
         self.room = max(1, round(budget.threshold / scale) - budget.overhead)
         """Estimated tokens that messages and a summary may take together."""
-        self._share = max(1, self.room // SHARE_OF_ROOM)
+        self.share = max(1, self.room // SHARE_OF_ROOM)
+        """Above this an item is a giant, and so is the summary that the context begins with."""
         self._least_summary = min(budget.summary_max_tokens, max(1, self.room // SMALL_SUMMARY_SHARE))
         self.giants = self._plan(context, None)
         slim = shrunk(context, self.giants)
@@ -74,7 +75,7 @@ class Fitting:
         for keep_tokens in budgets:
             cut = find_cut(self.units, self._ties, keep_tokens=keep_tokens)
             dropped = self.units[: cut.kept_from]
-            has_giant = is_giant_enough and any(unit.tokens > self._share for unit in dropped)
+            has_giant = is_giant_enough and any(unit.tokens > self.share for unit in dropped)
             if sum(len(unit.items) for unit in dropped) < least_dropped and not has_giant:
                 continue
             fit = self._fit(cut, keep_tokens)
@@ -84,11 +85,11 @@ class Fitting:
                 found = fit
         return found
 
-    def without_cut(self) -> tuple[Shrink, ...]:
+    def without_cut(self, most_tokens: int) -> tuple[Shrink, ...]:
         """What to shrink where nothing can be dropped: the giants, and as much more as brings all of it to fit."""
-        if self.slim_tokens <= self.room:
+        if self.slim_tokens <= most_tokens:
             return self.giants
-        return self._plan(self._context, self.room)
+        return self._plan(self._context, most_tokens)
 
     def uncut(self, shrinks: tuple[Shrink, ...]) -> Fit:
         """Everything is kept, some of it shrunk."""
@@ -99,7 +100,7 @@ class Fitting:
 
     def _plan(self, context: Sequence[ProjectedMessage], most_tokens: int | None) -> tuple[Shrink, ...]:
         return plan_shrinks(
-            context, share_tokens=self._share, most_tokens=most_tokens, ledger=self._ledger, locate=self._locate
+            context, share_tokens=self.share, most_tokens=most_tokens, ledger=self._ledger, locate=self._locate
         )
 
     def _fit(self, cut: Cut, keep_tokens: int) -> Fit:

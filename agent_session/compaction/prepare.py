@@ -23,7 +23,8 @@ from session_store.messages import CompactionSummaryMessage, ImageContent, Messa
 from session_store.projection import ProjectedMessage, Projection
 
 LEAST_MESSAGES = 2
-"""Fewer than this are not worth a summary, except for a giant that the provider has refused."""
+"""Fewer than this are not worth a summary, except where the provider has refused a giant: one among them, or the
+summary itself."""
 
 _MOST_SCALE: Final = 4.0
 
@@ -71,13 +72,18 @@ def prepare_compaction(
     keep = budget.keep_recent if keep_recent_tokens is None else keep_recent_tokens
     half = min(keep, fitting.slim_tokens // 2)
     budgets = halvings(half) if reason == "manual" else [keep, *halvings(half)]
-    fit = fitting.best(budgets, least_dropped=LEAST_MESSAGES, is_giant_enough=reason == "overflow")
     summary_tokens = estimated - budget.overhead - ledger.total(item.message for item in context)
+    is_summary_giant = reason == "overflow" and summary_tokens > fitting.share
+    fit = fitting.best(
+        budgets,
+        least_dropped=1 if is_summary_giant else LEAST_MESSAGES,
+        is_giant_enough=reason == "overflow",
+    )
     # A refusal has just proved the estimate wrong, and there is one recovery: it needs room to spare.
-    enough = fitting.room // 2 if reason == "overflow" else fitting.room
+    enough = (fitting.room // 2 if reason == "overflow" else fitting.room) - summary_tokens
     shrinks_alone: tuple[Shrink, ...] = ()
     if fit is None:
-        shrinks_alone = fitting.without_cut()
+        shrinks_alone = fitting.without_cut(enough)
         if not shrinks_alone:
             return Skip(
                 why="too_little",
@@ -85,7 +91,7 @@ def prepare_compaction(
                 "is kept",
             )
         fit = fitting.uncut(shrinks_alone)
-    elif reason != "manual" and fitting.slim_tokens + summary_tokens <= enough:
+    elif reason != "manual" and fitting.slim_tokens <= enough:
         shrinks_alone = fitting.giants
     return _preparation(
         projection,

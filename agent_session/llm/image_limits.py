@@ -65,7 +65,7 @@ _BY_PROVIDER: Final = {
 
 def limits_of(model: Model, api: str) -> ImageLimits:
     """What is known of who answers; `api` is the wire format's name."""
-    if api == "anthropic-messages" or model.provider == "anthropic" or "claude" in model.name.lower():
+    if api == "anthropic-messages" or model.is_claude:
         return _CLAUDE_WITH_A_LARGE_WINDOW if model.context_limit > _LARGE_WINDOW_TOKENS else _CLAUDE
     return _BY_PROVIDER.get(model.provider, _OTHERS)
 

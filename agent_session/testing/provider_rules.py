@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent_session.compaction.prompts import SUMMARY_SYSTEM_PROMPT
+from agent_session.compaction.prompts import LIVE_INSTRUCTION, SUMMARY_SYSTEM_PROMPT
 from agent_session.llm.payload import encode, encode_value
 from agent_session.testing.recording import RecordedRequest
 from agent_session.testing.request_rules import chat_fault
@@ -38,5 +38,5 @@ def error_body(refusal: Refusal) -> bytes:
 
 
 def is_summary_request(request: RecordedRequest) -> bool:
-    """Whether the summariser sent it: by its system prompt, or by tools that are declared and forbidden."""
-    return SUMMARY_SYSTEM_PROMPT in request.system or request.as_chat.get("tool_choice") == "none"
+    """Whether the summariser sent it: by its system prompt, or by the instruction at the live conversation's end."""
+    return SUMMARY_SYSTEM_PROMPT in request.system or request.last_text.startswith(LIVE_INSTRUCTION)

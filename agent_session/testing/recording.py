@@ -74,6 +74,13 @@ class RecordedRequest(Brief):
         return next((_text(message) for message in reversed(self.messages) if message.get("role") == "user"), "")
 
     @property
+    def last_text(self) -> str:
+        """The last piece of text, whoever said it: one message may have several."""
+        parts = [(message.get("content") or "") for message in self.messages[-1:]]
+        texts = [part.get("text", "") for part in parts[0]] if parts and isinstance(parts[0], list) else parts
+        return str(texts[-1]) if texts else ""
+
+    @property
     def tokens(self) -> int:
         """The size of the request as its provider counts."""
         return count_tokens(self.as_chat, self.count_text)

@@ -169,6 +169,14 @@ def test_pinned_text_is_there_once_also_where_the_model_repeated_it():
     assert with_pinned("s", ()) == "s"
 
 
+# Mutation: leave such copies; take those inside of a line too; take short ones.
+def test_a_copy_of_pinned_text_that_has_lost_its_tags_is_taken_out_and_nothing_that_only_looks_like_it():
+    rule = "Tabs, never spaces; <b>\n  and never a trailing one"
+    text = with_pinned(f"## Goal\n{rule}\n</pinned>\n- as they say: {rule}\nParse", [rule, "Parse"])
+    assert text.count(rule) == 2
+    assert text.startswith(f"## Goal\n\n</pinned>\n- as they say: {rule}\nParse\n\n<pinned")
+
+
 # Mutation: leave the model's own section in.
 def test_the_current_request_is_at_the_end_once():
     model = "## Goal\nParse\n\n## Current request\n\nsomething else\n\n## Next Steps\nTest"

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from agent_session.compaction.prompts import SUMMARY_SYSTEM_PROMPT, check_summary, join_split, summary_prompt
+from agent_session.compaction.prompts import (
+    SUMMARY_SYSTEM_PROMPT,
+    check_summary,
+    join_split,
+    prefix_prompt,
+    summary_prompt,
+)
 from agent_session.compaction.serialize import conversation_text
 from session_store.messages import AssistantMessage, TextContent, ThinkingContent, ToolCall, UserMessage
 
@@ -90,6 +96,14 @@ def test_the_beginning_of_a_turn_has_sections_of_its_own():
     text = prompt(kind="turn_prefix")
     assert "## So Far" in text
     assert "## Key Decisions" not in text
+
+
+# Mutation: say it of every record, or only to one of the two.
+def test_where_the_record_is_short_the_summariser_is_told_how_long_it_may_be():
+    for text in (prompt(most_words=40), prefix_prompt(kept_from="x", most_words=40)):
+        assert "Above 40 words" in text
+    for text in (prompt(), prefix_prompt(kept_from="x")):
+        assert "words your summary" not in text
 
 
 # Mutation: join in the other order.

@@ -11,6 +11,8 @@ from typing import Any
 import orjson
 
 from agent_session import AgentSession, CompactionEnd, Event, ExtensionFailed, Model, Settings
+from agent_session.llm.anthropic import AnthropicClient
+from agent_session.llm.client import ModelClient
 from agent_session.testing import FakeProvider, Step, always, reply
 from session_store import CompactionEntry, Message, SessionManager, ToolResultMessage, pairs_ok
 
@@ -81,6 +83,7 @@ async def scene(
     reserve: int = 100,
     keep: int = 200,
     provider_window: int | None = None,
+    model: str = "openai/scripted",
     tools: Sequence[Any] = (),
     extensions: Sequence[Any] = (),
     manager: SessionManager | None = None,
@@ -89,7 +92,10 @@ async def scene(
     check: bool = True,
     **options: Any,
 ) -> AsyncIterator[Scene]:
-    """`summaries` are the summariser's steps, by default the same answer to each; None: one list for both."""
+    """`summaries` are the summariser's steps, by default the same answer to each; None: one list for both.
+
+    A model of Anthropic's is spoken to in its own format.
+    """
     settings = options.pop("settings", None) or Settings().merged(
         {
             "compaction": {"reserve_tokens": reserve, "keep_recent_tokens": keep, **(compaction or {})},
@@ -97,12 +103,12 @@ async def scene(
         }
     )
     provider = FakeProvider(steps, summaries=summaries, context_window=provider_window)
-    async with provider:
+    async with provider, _client_for(model, provider) as client:
         log = manager if manager is not None else SessionManager.create(tmp_path, session_dir=tmp_path / "sessions")
         session = AgentSession(
-            Model("openai/scripted", context_window=window),
+            Model(model, context_window=window),
             session_manager=log,
-            client=provider.client,
+            client=client,
             tools=tools,
             system_prompt=SYSTEM_PROMPT,
             extensions=extensions,
@@ -117,6 +123,16 @@ async def scene(
             yield stage
             if check:
                 stage.check_whole()
+
+
+@asynccontextmanager
+async def _client_for(model: str, provider: FakeProvider) -> AsyncIterator[ModelClient]:
+    is_claude = Model(model).is_claude
+    client = AnthropicClient(provider.base_url, "scripted-key") if is_claude else provider.client
+    try:
+        yield client
+    finally:
+        await client.aclose()
 
 
 def filled(count: int = 3, size: int = 60) -> list[Any]:

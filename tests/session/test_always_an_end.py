@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,9 @@ from agent_session import (
     Warning,
     tool,
 )
+from agent_session.compaction.prompts import LIVE_INSTRUCTION
+from agent_session.compaction.text_tokens import estimate_text_tokens
+from agent_session.llm.client import ThinkingLevel
 from agent_session.testing import Step, always, call, calls, fail, reply, stop
 from session_store import SessionManager
 from session_store.messages import TextContent, UserMessage
@@ -232,11 +236,14 @@ async def test_with_the_digest_as_summariser_no_model_is_asked(tmp_path: Path) -
 # Prefix -----------------------------------------------------------------------------------------
 
 
+PREFIX = {"summary_input": "prefix"}
+
+
 async def test_a_prefix_summary_begins_with_the_bytes_of_the_last_request(tmp_path: Path) -> None:
-    # Mutation: in `Summarizer._from_prefix` put the instruction into the system prompt, or leave the tools out.
+    # Mutation: in `Summarizer._from_prefix` put the instruction into the system prompt, or leave the tools out; forbid
+    # them in words alone to every provider.
     summaries = [reply(SUMMARY, usage=(90, 640, 0, 30))]
-    prefix = {"summary_input": "prefix"}
-    async with scene(tmp_path, filled(), summaries=summaries, tools=[giant], window=20_000, compaction=prefix) as stage:
+    async with scene(tmp_path, filled(), summaries=summaries, tools=[giant], window=20_000, compaction=PREFIX) as stage:
         await fill(stage)
         outcome = await stage.session.compact("Look at the tests.")
         assert outcome.status == "applied"
@@ -250,9 +257,44 @@ async def test_a_prefix_summary_begins_with_the_bytes_of_the_last_request(tmp_pa
         assert outcome.usage.cache_read == 640
 
 
+@pytest.mark.parametrize("level", ["off", "medium"])
+async def test_a_prefix_summary_changes_nothing_that_anthropics_cache_goes_by(
+    tmp_path: Path, level: ThinkingLevel
+) -> None:
+    # Mutation: in `Summarizer._from_prefix` forbid tools to Claude too, or give thinking the summary's limit alone.
+    thought = [] if level == "off" else [calls([("giant", {"size": 3})], thinking="Hm")]
+    async with scene(
+        tmp_path,
+        [*thought, *filled()],
+        model="anthropic/claude-sonnet-4-5",
+        thinking_level=level,
+        tools=[giant],
+        window=20_000,
+        compaction=PREFIX | {"summary_max_tokens": 600},
+    ) as stage:
+        await fill(stage)
+        assert (await stage.session.compact(keep_recent_tokens=150)).status == "applied"
+        [asked], last = stage.summary_requests, stage.chat_requests[-1]
+        asked_of, last_of = (_in_the_cache(request.payload) for request in (asked, last))
+        assert asked_of["messages"].startswith(last_of["messages"][:-2])
+        assert asked.last_text.startswith(LIVE_INSTRUCTION)
+        assert asked_of | {"messages": ""} == last_of | {"messages": ""}
+        assert ("thinking" in asked.payload) == (level == "medium")
+
+
+def _in_the_cache(payload: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a request decides whether its messages are in Anthropic's cache; where the marks stand does not."""
+    by = ("system", "tools", "tool_choice", "thinking", "output_config", "messages")
+    kept: dict[str, Any] = orjson.loads(orjson.dumps({name: payload.get(name) for name in by}))
+    for message in (*kept["messages"], {"content": kept["system"]}):
+        for block in message["content"]:
+            block.pop("cache_control", None)
+    return kept | {"messages": orjson.dumps(kept["messages"])}
+
+
 async def test_a_prefix_that_does_not_fit_is_asked_for_as_text(tmp_path: Path) -> None:
     # Mutation: in `Summarizer.takes_live` say yes always.
-    async with scene(tmp_path, filled(), compaction={"summary_input": "prefix"}) as stage:
+    async with scene(tmp_path, filled(), compaction=PREFIX) as stage:
         await fill(stage)
         outcome = await stage.session.compact()
         assert outcome.status == "applied"
@@ -263,9 +305,7 @@ async def test_a_prefix_that_does_not_fit_is_asked_for_as_text(tmp_path: Path) -
 async def test_a_prefix_answered_with_a_tool_call_is_asked_for_as_text(tmp_path: Path) -> None:
     # Mutation: in `Summarizer.summarize_live` raise what failed.
     summaries = [call("giant", size=3), reply(SUMMARY)]
-    async with scene(
-        tmp_path, filled(), summaries=summaries, tools=[giant], window=20_000, compaction={"summary_input": "prefix"}
-    ) as stage:
+    async with scene(tmp_path, filled(), summaries=summaries, tools=[giant], window=20_000, compaction=PREFIX) as stage:
         await fill(stage)
         outcome = await stage.session.compact()
         assert outcome.status == "applied"
@@ -277,25 +317,38 @@ async def test_a_prefix_answered_with_a_tool_call_is_asked_for_as_text(tmp_path:
 
 async def test_where_a_summary_leaves_too_much_less_is_kept(tmp_path: Path) -> None:
     # Mutation: in `EntryMaker._fitting_entry` take the first entry.
-    # The summariser writes more than it may, so that summary and tail together pass the threshold of 2,400.
-    summaries: list[Step] = [reply(SUMMARY), reply(words(1_560)), always(reply(SUMMARY))]
-    off = {"enabled": False}
+    # The summariser writes almost twice what it may, so that summary and tail together pass the threshold of 2,344.
+    summaries: list[Step] = [reply(SUMMARY), reply(words(980)), always(reply(SUMMARY))]
+    off = {"enabled": False, "summary_max_tokens": 700}
     async with scene(tmp_path, filled(12, 100), summaries=summaries, window=2_500, compaction=off) as stage:
         await fill(stage, 12, 100)
-        outcome = await stage.session.compact(keep_recent_tokens=900)
+        outcome = await stage.session.compact(keep_recent_tokens=1_400)
         assert outcome.status == "applied"
         assert len(stage.summary_requests) > 2
         assert outcome.tokens_after is not None
-        assert outcome.tokens_after <= 2_400
+        assert outcome.tokens_after <= 2_344
 
 
-async def test_a_summary_too_long_to_go_on_with_is_refused(tmp_path: Path) -> None:
+async def test_a_summary_far_longer_than_it_may_be_is_cut_section_by_section(tmp_path: Path) -> None:
+    # Mutation: in `EntryMaker._tried` take it at any length; in `shortened_summary` take the head alone.
+    endless = f"## Goal\nThe goal. {words(600)}\n\n## Next Steps\nThe next step. {words(600)} The very end."
+    off = {"enabled": False, "summary_max_tokens": 200}
+    async with scene(tmp_path, filled(16, 100), summaries=[reply(endless)], window=9_000, compaction=off) as stage:
+        await fill(stage, 16, 100)
+        outcome = await stage.session.compact(keep_recent_tokens=300)
+        assert (outcome.status, outcome.method) == ("applied", "model")
+        assert estimate_text_tokens(str(outcome.summary)) <= 200
+        for kept in ("## Goal", "The goal.", "## Next Steps", "The next step.", "The very end."):
+            assert kept in str(outcome.summary)
+
+
+async def test_where_one_part_of_a_summary_is_far_too_long_the_others_are_not_paid_for(tmp_path: Path) -> None:
     # Mutation: in `Summarizer._from_text` go on with a summary of any length.
     off = {"enabled": False}
     summaries = [always(reply(words(500)))]
     async with scene(tmp_path, filled(12, 100), summaries=summaries, window=3_500, compaction=off) as stage:
         await fill(stage, 12, 100)
-        with pytest.raises(CompactionError, match="would not fit"):
+        with pytest.raises(CompactionError, match="would cost as much"):
             await stage.session.compact(keep_recent_tokens=100)
         assert len(stage.summary_requests) == 1
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -191,6 +192,35 @@ async def test_nothing_to_compact_is_skipped_and_not_announced(tmp_path: Path) -
         assert outcome.status == "skipped"
         assert outcome.why
         assert stage.events == []
+
+
+async def test_what_takes_less_than_the_words_around_a_summary_is_said_to_be_no_progress_and_costs_nothing(
+    tmp_path: Path,
+) -> None:
+    # Mutation: in `Compactor._refuse_hopeless` leave `require_worth` out: a summary is paid for, and thrown away.
+    async with scene(tmp_path, [reply("hi") for _ in range(3)], summaries=[], window=8_000) as stage:
+        for _ in range(3):
+            await stage.session.prompt("hello")
+        before = stage.path.read_bytes()
+        with pytest.raises(CompactionError, match=r"no progress.* no model was asked") as caught:
+            await stage.session.compact()
+        assert caught.value.outcome is not None
+        assert (caught.value.outcome.status, caught.value.outcome.usage) == ("failed", None)
+        assert stage.told("before_compact", "compaction_end") == ["before_compact", "compaction_end"]
+        assert stage.path.read_bytes() == before
+
+
+async def test_a_few_short_messages_are_summarised_in_as_few_words_as_they_are_worth(tmp_path: Path) -> None:
+    # Mutation: in `EntryMaker._order` leave `most_words` out, or give it for every record.
+    async with scene(tmp_path, filled(2) + filled(2, 700), window=8_000) as stage:
+        await fill(stage, 2)
+        assert (await stage.session.compact()).status == "applied"
+        await fill(stage, 2, 700)
+        assert (await stage.session.compact()).status == "applied"
+        short, *long = (request.last_user_text for request in stage.summary_requests)
+        [words_allowed] = re.findall(r"Above (\d+) words", short)
+        assert 40 < int(words_allowed) < 100  # of 160 tokens that leave
+        assert not [text for text in long if "Above" in text]
 
 
 async def test_aborting_the_compaction_alone_leaves_the_log_and_the_session(tmp_path: Path) -> None:

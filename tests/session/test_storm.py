@@ -18,10 +18,11 @@ from agent_session.llm.client import ModelRequest, PreparedRequest
 from scripts.bench import compaction_storm
 from scripts.bench.storm import virtual_time
 from scripts.bench.storm.drive import Verdict, judged
-from scripts.bench.storm.ledger import StepCount
+from scripts.bench.storm.ledger import Spent, StepCount
 from scripts.bench.storm.plans import plan_of
 from scripts.bench.storm.policies import POLICIES
 from scripts.bench.storm.provider import StormProvider
+from scripts.bench.storm.report import Row, broken_goals, ratio_of, rows_of
 from session_store.messages import ToolResultMessage
 
 MOST_WINDOW = 16_384
@@ -113,6 +114,43 @@ def test_a_missed_goal_ends_with_1_and_is_shown_with_the_fewest_steps_that_show_
     steps = again.split("--steps ")[1].split()[0]
     assert len(steps.split(",")) < len(plan_of(seed, MOST_WINDOW).steps)
     assert compaction_storm.main([*arguments, "--steps", steps]) == 1
+
+
+def test_a_ratio_of_costs_is_told_with_the_range_that_chance_gives_it() -> None:
+    # Mutation: in `ratio_of` give no spread; leave the work out of the ratio; take the sessions of one of them alone.
+    one = judge(0)
+
+    def row(dollars: list[float], work: int) -> Row:
+        made = Row(POLICIES["default"])
+        for seed, cost in enumerate(dollars):
+            made.add(replace(one, seed=seed, work=work, summaries=Spent(dollars=cost)))
+        return made
+
+    def money(verdict: Verdict) -> float:
+        return verdict.summaries.dollars
+
+    alike = ratio_of(row([2.0] * 100, 10), row([3.0] * 100, 30), money)
+    assert (alike.least, alike.times, alike.most) == pytest.approx((2.0, 2.0, 2.0))
+    uneven = ratio_of(row([1.0] * 99 + [101.0], 10), row([1.0] * 100, 10), money)
+    assert uneven.times == pytest.approx(2.0)
+    assert uneven.least < 1.0
+    assert uneven.most > 4.0
+    assert ratio_of(row([2.0] * 50 + [90.0], 10), row([1.0] * 50, 10), money).times == pytest.approx(2.0)
+
+
+def test_the_default_may_cost_a_little_more_than_the_cheapest_and_no_more() -> None:
+    # Mutation: in `broken_goals` look at `most`, or do not look at costs.
+    one = judge(0)
+
+    def costing(policy: str, cost: float) -> list[Verdict]:
+        return [replace(one, seed=n, policy=policy, work=10, summaries=Spent(fresh=5, dollars=cost)) for n in range(50)]
+
+    assert broken_goals(rows_of([*costing("default", 1.1), *costing("naive", 1.0)])) == []
+    by_chance = [*costing("default", 1.1)[1:], replace(one, seed=0, work=10, summaries=Spent(fresh=5, dollars=30))]
+    assert broken_goals(rows_of([*by_chance, *costing("naive", 1.0)])) == []
+    [broken] = broken_goals(rows_of([*costing("default", 1.3), *costing("naive", 1.0), *costing("late", 1.2)]))
+    assert broken == "default: 1.30 (1.30 to 1.30) times the money of naive for the same work"
+    assert broken_goals(rows_of([*costing("default", 1.3), *costing("prefix", 1.0)])) == []
 
 
 # The virtual clock ------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ that it was never given can be told from one that it left out.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -59,7 +60,7 @@ def planted(messages: list[Message]) -> set[str]:
             case UserMessage() | ToolResultMessage():
                 found.add(PLANTED.findall(message.text)[0])
             case AssistantMessage(tool_calls=calls) if calls:
-                found |= {f"planted-call-{call.arguments['at']}" for call in calls}
+                found |= {f"planted-call-{next(iter(call.arguments.values()))}" for call in calls}
             case AssistantMessage():
                 found.add(PLANTED.findall(message.text)[0])
             case _:
@@ -68,43 +69,81 @@ def planted(messages: list[Message]) -> set[str]:
 
 
 def read_by(requests: list[RecordedRequest]) -> set[str]:
-    """What summary requests were given of the conversation; a call is known by its argument."""
+    """What summary requests were given of the conversation; a call is known by its argument, as text or as it is."""
     text = "\n".join(request.text for request in requests)
-    calls = {f"planted-call-{at}" for at in re.findall(r'called look\]\s*\{"at": ?"(\w+)"', text)}
-    return set(PLANTED.findall(text)) | calls
+    calls = re.findall(r'called look\]\s*\{"at": ?"(\w+)"', text)
+    for request in requests:
+        for message in request.messages:
+            calls += [json.loads(made["function"]["arguments"])["at"] for made in message.get("tool_calls") or ()]
+    return set(PLANTED.findall(text)) | {f"planted-call-{at}" for at in calls}
 
 
-async def rounds(stage: Scene, check: Callable[[int, CompactionOutcome, set[str]], Awaitable[None]]) -> None:
+async def rounds(
+    stage: Scene, check: Callable[[int, CompactionOutcome, set[str]], Awaitable[None]], keep: int = 100
+) -> None:
     """Ten times three prompts and a compaction; `check` is told which messages left the context."""
     for number in range(ROUNDS):
         for prompt in range(PROMPTS):
             await stage.session.prompt(words(30, f"planted-user-{number}_{prompt}"))
         before = planted(list(stage.session.messages))
-        outcome = await stage.session.compact(keep_recent_tokens=100)
+        outcome = await stage.session.compact(keep_recent_tokens=keep)
         await check(number, outcome, before - planted(list(stage.session.messages)))
 
 
-async def test_every_message_that_leaves_was_read_by_the_summary_that_replaces_it(tmp_path: Path) -> None:
-    # Mutation: in `_preparation` begin `history` one unit late; in `message_texts` leave the calls out.
+def of_the_sessions_model(request: RecordedRequest) -> Any:
+    """The other model is there, and refuses."""
+    return fail(400, "no such model") if request.payload["model"] == "other" else copying(request)
+
+
+@pytest.mark.parametrize(
+    ("keep", "window", "compaction", "calls", "is_live"),
+    [
+        pytest.param(200, 16_000, {}, {1}, False, id="as text"),
+        pytest.param(200, 1_500, {}, {1, 2}, False, id="part by part"),
+        pytest.param(60, 16_000, {}, {2}, False, id="with a turn cut in two"),
+        pytest.param(
+            200, 16_000, {"summary_model": "openai/other"}, {1}, False, id="by the model behind one that refuses"
+        ),
+        pytest.param(200, 16_000, {"summary_input": "prefix"}, {1}, True, id="live"),
+        pytest.param(60, 16_000, {"summary_input": "prefix"}, {1}, True, id="live with a turn cut in two"),
+    ],
+)
+async def test_every_message_that_leaves_was_read_by_the_summary_that_replaces_it(
+    tmp_path: Path, keep: int, window: int, compaction: dict[str, Any], calls: set[int], *, is_live: bool
+) -> None:
+    # Mutation: in `_preparation` begin `history` one unit late, or leave the beginning of a turn out of both; in
+    # `message_texts` leave the calls out; in `chunked` give the first of the texts alone; in `orders_of` leave out the
+    # beginning of a turn.
     dropped: set[str] = set()
-    async with scene(tmp_path, steps(), summaries=[always(copying)], tools=[look], window=16_000) as stage:
+    async with scene(
+        tmp_path,
+        steps(),
+        summaries=[always(of_the_sessions_model)],
+        tools=[look],
+        window=window,
+        compaction={"enabled": False} | compaction,
+    ) as stage:
         seen = 0
+        counts: set[int] = set()
 
         async def check(number: int, outcome: CompactionOutcome, gone: set[str]) -> None:
             nonlocal seen
-            requests = stage.summary_requests[seen:]
-            seen += len(requests)
+            requests = [request for request in stage.summary_requests[seen:] if request.payload["model"] != "other"]
+            seen = len(stage.summary_requests)
             assert outcome.method == "model"
             assert gone <= read_by(requests)
             assert not gone & dropped  # nothing leaves twice
             dropped.update(gone)
+            assert all(("tools" in request.payload) == is_live for request in requests)
+            counts.add(len(requests))
 
-        await rounds(stage, check)
+        await rounds(stage, check, keep)
         kept = planted(list(stage.session.messages))
     whole = {
         f"planted-{sort}-{n}_{p}" for sort in ("user", "call", "result", "answer") for n in range(10) for p in range(3)
     }
     assert dropped | kept == whole
+    assert counts == calls
 
 
 @pytest.mark.parametrize("summary_input", ["text", "prefix"])
@@ -133,9 +172,9 @@ async def test_the_tenth_summary_costs_no_more_and_is_no_longer_than_the_first(
     assert max(costs[1:]) <= 1.15 * costs[1]
 
 
-@pytest.mark.parametrize("summary_input", ["text", "prefix"])
+@pytest.mark.parametrize("compaction", [{}, {"summary_input": "prefix"}, {"summarizer": "digest"}], ids=str)
 async def test_what_is_pinned_is_in_the_tenth_summary_byte_for_byte_and_once(
-    tmp_path: Path, summary_input: str
+    tmp_path: Path, compaction: dict[str, Any]
 ) -> None:
     # Mutation: in `with_pinned` strip the text, or leave the earlier blocks where they are.
     def repeating(request: RecordedRequest) -> Any:
@@ -143,7 +182,6 @@ async def test_what_is_pinned_is_in_the_tenth_summary_byte_for_byte_and_once(
         shown = re.findall(rf"<pinned[^>\n]*>\n?{re.escape(PINNED)}\n?</pinned[^>\n]*>", request.text)
         return reply(SUMMARY + "\n" + "\n".join(shown), usage="auto")
 
-    compaction = {"summary_input": summary_input}
     async with scene(
         tmp_path, steps(), summaries=[always(repeating)], tools=[look], window=16_000, compaction=compaction
     ) as stage:
@@ -168,6 +206,35 @@ async def test_a_digest_has_every_message_by_its_words_or_within_its_record_of_l
             assert gone - set(PLANTED.findall(outcome.summary or "")) <= named_by(stage, outcome)
 
         await rounds(stage, check)
+
+
+async def test_the_tenth_digest_has_what_the_user_said_and_every_file_that_was_modified(tmp_path: Path) -> None:
+    # Mutation: in `digest` take no summary before into memory; in `file_ops_of` leave out the earlier files; in
+    # `_MOST_ITEMS` give what the user said a number.
+    written = [
+        step
+        for number in range(ROUNDS * PROMPTS)
+        for step in (
+            call("write", path=f"planted-{number}.txt", content="x"),
+            reply(f"planted-answer-{number}", usage="auto"),
+        )
+    ]
+    async with scene(
+        tmp_path, written, summaries=[], tools=["write"], window=16_000, compaction={"summarizer": "digest"}
+    ) as stage:
+
+        async def check(number: int, outcome: CompactionOutcome, gone: set[str]) -> None:
+            assert outcome.method == "digest"
+
+        await rounds(stage, check)
+        context = "\n".join(texts(stage.session.messages))
+        assert {f"planted-user-{n}_{p}" for n in range(ROUNDS) for p in range(PROMPTS)} <= set(PLANTED.findall(context))
+        kept = {
+            call.arguments["path"] for message in stage.session.messages for call in getattr(message, "tool_calls", ())
+        }
+        files = {f"planted-{number}.txt" for number in range(ROUNDS * PROMPTS)}
+        assert set(stage.compactions[-1].details["modifiedFiles"]) | kept == files
+        assert files - kept <= set(texts(stage.session.messages)[0].split("<modified-files>")[1].split())
 
 
 async def test_where_the_summariser_fails_the_digest_that_stands_in_names_what_nobody_read(tmp_path: Path) -> None:

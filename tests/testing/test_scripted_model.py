@@ -5,7 +5,7 @@ from dataclasses import replace
 import anyio
 import pytest
 
-from agent_session.compaction.prompts import SUMMARY_SYSTEM_PROMPT
+from agent_session.compaction.prompts import SUMMARY_SYSTEM_PROMPT, prefix_prompt
 from agent_session.errors import ContextOverflowError, ModelError
 from agent_session.llm.builder import MessageBuilder
 from agent_session.llm.client import ModelClient, ModelRequest, ToolDefinition
@@ -89,15 +89,17 @@ async def test_silence_ends_at_the_requests_own_limit() -> None:
     assert caught.value.kind == "silence"
 
 
-# Mutation: know the summariser by its system prompt only, or only by its forbidden tools.
+# Mutation: know the summariser by its system prompt only, or only by its instruction; or by it in any message.
 async def test_the_summarisers_requests_are_answered_from_their_own_list() -> None:
     tool = ToolDefinition(name="ls", description="List", parameters={"type": "object"})
     async with ScriptedModel([reply("answer")], summaries=[reply("first"), reply("second")]) as model:
         plain = request_for(model)
+        live = replace(plain, tools=(tool,))
+        instruction = UserMessage(content=as_content(prefix_prompt(kept_from="")))
         texts = [
             (await asked(model, replace(plain, system_prompt=SUMMARY_SYSTEM_PROMPT))).text,
-            (await asked(model, replace(plain, tools=(tool,), tool_choice="none"))).text,
-            (await asked(model, replace(plain, tools=(tool,)))).text,
+            (await asked(model, replace(live, messages=(*live.messages, instruction)))).text,
+            (await asked(model, replace(live, messages=(instruction, *live.messages)))).text,
         ]
     assert texts == ["first", "second", "answer"]
     assert [request.is_summary for request in model.requests] == [True, True, False]

@@ -9,14 +9,16 @@ from __future__ import annotations
 import base64
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import anyio
 
 from agent_session import AgentSession, Settings
+from agent_session.compaction.shrink import LEAST_TOKENS
 from agent_session.compaction.text_tokens import estimate_text_tokens
+from agent_session.compaction.tokens import estimate_message_tokens
 from agent_session.errors import AgentSessionError, ContextCannotFitError, ContextOverflowError
 from agent_session.hooks import Summarize
 from agent_session.testing import pairs_ok
@@ -26,10 +28,11 @@ from scripts.bench.storm.ledger import Ledger, Spent, StepCount
 from scripts.bench.storm.plans import Plan, Step
 from scripts.bench.storm.policies import Policy
 from scripts.bench.storm.provider import TOOL, StormProvider, tool_text
+from scripts.bench.storm.rules import MOST
 from scripts.bench.storm.texts import text_of
 from session_store import SessionManager
 from session_store.errors import SessionStoreError
-from session_store.messages import ImageContent, TextContent
+from session_store.messages import ImageContent, Message, TextContent, ToolResultMessage
 
 TYPED = (AgentSessionError, SessionStoreError)
 """What a verb may raise."""
@@ -66,7 +69,7 @@ class Verdict:
 
     `steepest` is the largest share of its bound that a step's calls took. `limped`: after the storm more than one small
     prompt was needed. `errors` are the typed errors that steps ended with, by class; `needless` are those for size,
-    although what must be kept would have fitted.
+    although what must be kept would have fitted, and more beside it.
     """
 
     seed: int
@@ -211,12 +214,17 @@ class Drive:
             self._errors[type(error).__name__] += 1
 
     def _fits(self, said: str, session: AgentSession) -> bool:
-        """Whether what nobody may give up, the system prompt and this request, leaves more than half of the room free,
-        by the provider's count and by the session's own.
+        """Whether what nobody may give up leaves more than half of the room free, by the provider's count and by the
+        session's own: the system prompt, the request, and of a request under way the last batch, its results cut short.
         """
         text = self._system_prompt + said
-        theirs = self._provider.counted(text) * _ROOM_NEEDED < self._provider.limit_of(session.model)
-        return theirs and estimate_text_tokens(text) * _ROOM_NEEDED < session.context_usage().threshold
+        answer, results = _last_batch(session.messages) if said else ((), ())
+        ours = estimate_text_tokens(text) + sum(map(estimate_message_tokens, answer))
+        ours += sum(min(estimate_message_tokens(result), LEAST_TOKENS) for result in results)
+        theirs = self._provider.counted(text) + sum(map(self._provider.counted_message, answer))
+        theirs += sum(min(self._provider.counted_message(result), LEAST_TOKENS * MOST) for result in results)
+        limit, threshold = self._provider.limit_of(session.model), session.context_usage().threshold
+        return theirs * _ROOM_NEEDED < limit and ours * _ROOM_NEEDED < threshold
 
     def _said(self, step: Step) -> str:
         text = text_of(step.text_kind, step.tokens, random.Random(f"said {self._plan.seed}.{step.number}"))
@@ -295,6 +303,14 @@ class Drive:
     def _stop(self) -> None:
         if self._scope is not None:
             self._scope.cancel()
+
+
+def _last_batch(messages: Sequence[Message]) -> tuple[Sequence[Message], Sequence[Message]]:
+    """The answer whose results end the context, and those results; nothing where something else was said since."""
+    start = len(messages)
+    while start and isinstance(messages[start - 1], ToolResultMessage):
+        start -= 1
+    return (messages[start - 1 : start], messages[start:]) if start < len(messages) else ((), ())
 
 
 def _first(error: BaseException) -> BaseException:

@@ -18,13 +18,14 @@ Numbers = Mapping[str, Any]
 class Policy:
     """`compaction` gives the section of the settings for one session.
 
-    `is_peer`: its summaries are by the session's own model, as by default, so that what they cost can be compared.
+    `is_yardstick`: what the default costs is held against it. Its summaries are by the same model at the same prices:
+    not by a cheaper one, nor mostly read from a cache, which is a matter of the provider's and not of the policy.
     """
 
     name: str
     says: str
     compaction: Callable[[Plan], Numbers]
-    is_peer: bool = True
+    is_yardstick: bool = True
 
 
 def _window(plan: Plan) -> int:
@@ -39,18 +40,19 @@ POLICIES: Final[Mapping[str, Policy]] = {
             name="prefix",
             says="summaries by the model, asked at the end of the live conversation",
             compaction=lambda plan: {"summary_input": "prefix"},
+            is_yardstick=False,
         ),
         Policy(
             name="digest",
             says="no model: the digest alone",
             compaction=lambda plan: {"summarizer": "digest"},
-            is_peer=False,
+            is_yardstick=False,
         ),
         Policy(
             name="small-model",
             says="summaries by a model with half the window at a tenth of the price",
             compaction=lambda plan: {"summary_model": "storm/small"},
-            is_peer=False,
+            is_yardstick=False,
         ),
         Policy(
             name="keep-little",
@@ -61,6 +63,11 @@ POLICIES: Final[Mapping[str, Policy]] = {
             name="keep-much",
             says="a third of the window kept verbatim",
             compaction=lambda plan: {"keep_recent_tokens": _window(plan) // 3},
+        ),
+        Policy(
+            name="naive",
+            says="everything summarised at four fifths of the window, nothing kept: what simple agents do",
+            compaction=lambda plan: {"trigger_at": 0.8, "keep_recent_tokens": 0},
         ),
         Policy(name="early", says="compaction at half of the limit", compaction=lambda plan: {"trigger_at": 0.5}),
         Policy(name="late", says="compaction at nine tenths of it", compaction=lambda plan: {"trigger_at": 0.9}),

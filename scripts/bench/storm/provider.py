@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import anyio
 
-from agent_session.compaction.prompts import SUMMARY_SYSTEM_PROMPT
+from agent_session.compaction.prompts import LIVE_INSTRUCTION, SUMMARY_SYSTEM_PROMPT
 from agent_session.errors import ModelError
 from agent_session.llm.anthropic_payload import API as MESSAGES_API
 from agent_session.llm.anthropic_payload import messages_payload
@@ -36,7 +36,7 @@ from agent_session.llm.finish import stop_reason_for
 from agent_session.llm.payload import encode, encode_text
 from agent_session.models import Model, ModelCost
 from scripts.bench.storm.ledger import Ledger, Spent
-from scripts.bench.storm.plans import Plan, PlannedTurn, Step, Weather
+from scripts.bench.storm.plans import Plan, PlannedTurn, Step, Weather, Wire
 from scripts.bench.storm.rules import Tally, fault_of
 from scripts.bench.storm.texts import planted_in, text_of
 from session_store.messages import Message, TextContent, Usage
@@ -60,6 +60,12 @@ TOOL = "work"
 
 _REMEMBERED_REQUESTS = 6
 """Prefixes that the cache still has."""
+
+_SETTINGS_OF_CACHE: Final[dict[Wire, tuple[str, ...]]] = {
+    "chat": (),
+    "messages": ("tool_choice", "thinking", "output_config"),
+}
+"""What else must be the same in a request for its messages to be in the cache."""
 
 
 class StormProvider:
@@ -96,6 +102,10 @@ class StormProvider:
         """Tokens of a text as this provider counts them."""
         return self._tally.text(text)
 
+    def counted_message(self, message: Message) -> float:
+        """Tokens of a message of the context, its framing included."""
+        return self._tally.message(message)
+
     def limit_of(self, model: Model) -> int:
         return self._plan.limit // (2 if model.name == self.small.name else 1)
 
@@ -115,7 +125,7 @@ class StormProvider:
         """
         request = prepared.request
         ledger = self._ledger
-        is_summary = request.tool_choice == "none" or request.system_prompt == SUMMARY_SYSTEM_PROMPT
+        is_summary = request.system_prompt == SUMMARY_SYSTEM_PROMPT or _said_last(request).startswith(LIVE_INSTRUCTION)
         sort = "summary" if is_summary else "chat"
         spent = ledger.summaries if is_summary else ledger.chat
         spent.calls += 1
@@ -136,7 +146,7 @@ class StormProvider:
             raise overflow
         if weather in ("server", "rate", "rejected"):
             raise self._bad_weather(request, weather)
-        usage = self._usage(request, tokens)
+        usage = self._usage(prepared, tokens)
         events = self._summary(request, weather) if is_summary else self._answer(request, weather)
         yield self._counted(request, events, usage, spent, weather, is_summary=is_summary)
 
@@ -289,9 +299,11 @@ class StormProvider:
 
     # Counting -----------------------------------------------------------------------------------
 
-    def _usage(self, request: ModelRequest, tokens: int) -> Usage:
+    def _usage(self, prepared: PreparedRequest, tokens: int) -> Usage:
         """What the input takes, the longest prefix that was sent lately as read from the cache."""
-        key = (request.model.id, request.system_prompt, request.tools)
+        request = prepared.request
+        settings = [prepared.payload.get(name) for name in _SETTINGS_OF_CACHE[self._plan.wire]]
+        key = (request.model.id, request.system_prompt, request.tools, settings)
         shared = 0
         for known, messages in self._recent:
             if known == key:
@@ -318,6 +330,10 @@ class StormProvider:
             images=True,
             cost=replace(COST, **{part: getattr(COST, part) * price for part in COST.__slots__}),
         )
+
+
+def _said_last(request: ModelRequest) -> str:
+    return str(getattr(request.messages[-1], "text", ""))
 
 
 def _text_of(request: ModelRequest) -> str:

@@ -62,7 +62,7 @@ class Tally:
 
     def front(self, request: ModelRequest, count: int) -> int:
         """Tokens of system prompt, tools and the first `count` messages."""
-        return round(self._beside(request) + sum(map(self._message, request.messages[:count])))
+        return round(self._beside(request) + sum(map(self.message, request.messages[:count])))
 
     def text(self, text: str) -> int:
         """Tokens of an answer's text."""
@@ -86,7 +86,8 @@ class Tally:
             known = self._fixed[id(value)] = (value, count(value))
         return known[1]
 
-    def _message(self, message: Message) -> float:
+    def message(self, message: Message) -> float:
+        """Tokens of one message."""
         known = self._counted.get(id(message))
         if known is None:
             known = self._counted[id(message)] = (message, self._count(message))
