@@ -118,17 +118,6 @@ class EntryMaker:
             cost=forecast.usage.cost.total if forecast.usage.cost is not None else None,
         )
 
-    def require_worth(self, attempt: Attempt, extra: Summarize) -> None:
-        """Check that what leaves takes more than what is put around every summary.
-
-        Raises:
-            CompactionError: no progress, whatever the summary says.
-        """
-        try:
-            self.entry(attempt, CompactionResult(""), extra)
-        except CompactionError as error:
-            raise CompactionError(f"{error}, were the summary empty; no model was asked") from None
-
     # The summary --------------------------------------------------------------------------------
 
     async def made(self, attempt: Attempt, extra: Summarize) -> CompactionEntry:
@@ -142,6 +131,7 @@ class EntryMaker:
             return await self._fitting_entry(attempt, extra)
         attempt.method = "model"
         try:
+            self._require_worth(attempt, extra)
             return await self._fitting_entry(attempt, extra)
         except (ModelError, CompactionError) as error:
             if plan.tokens_before < plan.budget.limit:
@@ -150,6 +140,17 @@ class EntryMaker:
             attempt.why = f"without the model, since it gave no summary: {error}"
             attempt.plan, attempt.method, attempt.model = plan, "digest", None
             return await self._fitting_entry(attempt, extra)
+
+    def _require_worth(self, attempt: Attempt, extra: Summarize) -> None:
+        """No paid call where what leaves takes less than what is put around every summary.
+
+        Raises:
+            CompactionError: no progress, whatever the summary says.
+        """
+        try:
+            self.entry(attempt, CompactionResult(""), extra)
+        except CompactionError as error:
+            raise CompactionError(f"{error}, were the summary empty; no model was asked") from None
 
     async def _fitting_entry(self, attempt: Attempt, extra: Summarize) -> CompactionEntry:
         """A summary by `attempt.method`. Where that leaves too much, less is kept, at most three times, and what is too

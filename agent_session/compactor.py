@@ -130,7 +130,7 @@ class Compactor:
             attempt.method = "shrink"
             return await self._commit_shrinks(attempt)
         else:
-            self._refuse_hopeless(attempt, extra)
+            self._refuse_hopeless(attempt)
             entry = await self.maker.made(attempt, extra)
         ready = await parts.dispatcher.decide(
             SessionCompact(
@@ -150,12 +150,12 @@ class Compactor:
             await anyio.lowlevel.checkpoint()
         return await self._commit(attempt, ready)
 
-    def _refuse_hopeless(self, attempt: Attempt, extra: Summarize) -> None:
-        """No paid call for a compaction that cannot help: what is kept alone is too large, or what leaves too little.
+    def _refuse_hopeless(self, attempt: Attempt) -> None:
+        """No paid call for an automatic compaction that cannot help: what is kept alone is too large.
 
         Raises:
             ContextCannotFitError: the provider has refused the context, and no part of it can go.
-            CompactionError: it fits the window, and would not get smaller, or not much.
+            CompactionError: it fits the window, and would not get much smaller.
         """
         plan, budget, reason = attempt.plan, attempt.plan.budget, attempt.request.reason
         floor = round((budget.overhead + plan.kept_tokens) * plan.scale)
@@ -167,8 +167,6 @@ class Compactor:
                 f"no progress: {must}, and {budget.threshold:,} is the threshold; "
                 f"largest: {in_words(self.maker.largest_items())}"
             )
-        if reason != "overflow":
-            self.maker.require_worth(attempt, extra)
 
     # The commit point ---------------------------------------------------------------------------
 

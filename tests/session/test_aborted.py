@@ -16,7 +16,7 @@ from session_store.entries import MessageEntry
 from session_store.messages import AssistantMessage
 from tests.session.scene import fill, filled, scene, words
 
-LONG = words(500)
+LONG = words(350)
 SECONDS = 5
 
 

@@ -197,7 +197,7 @@ async def test_nothing_to_compact_is_skipped_and_not_announced(tmp_path: Path) -
 async def test_what_takes_less_than_the_words_around_a_summary_is_said_to_be_no_progress_and_costs_nothing(
     tmp_path: Path,
 ) -> None:
-    # Mutation: in `Compactor._refuse_hopeless` leave `require_worth` out: a summary is paid for, and thrown away.
+    # Mutation: in `EntryMaker.made` leave `_require_worth` out: a summary is paid for, and thrown away.
     async with scene(tmp_path, [reply("hi") for _ in range(3)], summaries=[], window=8_000) as stage:
         for _ in range(3):
             await stage.session.prompt("hello")
