@@ -46,8 +46,7 @@ class Inspection:
     @property
     def transcript(self) -> Iterator[Entry]:
         """The whole branch, root first, compacted history included; read when iterated."""
-        branch = self._parts.manager.get_branch()
-        return Lazily(iter(branch), f"{len(branch):,} entries, root first")
+        return Lazily(self._parts.manager.walk_branch(), "the entries of the branch, root first")
 
     def dropped(self) -> Iterator[RecordedMessage]:
         """What was said on this branch and the context no longer shows, oldest first: messages that a compaction

@@ -112,9 +112,9 @@ class ContextMeter:
         """The size of the next request, in tokens of the provider."""
         context, projection, model = self.context(), self._manager.projection, self._models.model
         self._learn(context, projection)
-        key = (context, model, self.overhead, self.ratio, len(self._distrusted))
+        key = (self._manager.leaf_id, model, self.overhead, self.ratio, len(self._distrusted))
         known = self._measured
-        if known is None or known[0][0] is not context or known[0][1:] != key[1:]:
+        if known is None or known[0] != key:
             measured = measure(
                 context,
                 projection,

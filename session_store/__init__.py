@@ -49,6 +49,7 @@ from session_store.errors import (
     StaleLeafError,
     UnsupportedVersionError,
 )
+from session_store.forest import TreeNode
 from session_store.jsonl_log import JsonlLog
 from session_store.log import DamageRecord, DamageReport, EntryLog, LoadedLog
 from session_store.manager import SessionManager
@@ -77,7 +78,7 @@ from session_store.messages import (
 from session_store.reading import LEAF_CUSTOM_TYPE
 from session_store.system_replay import replay_system_messages
 from session_store.totals import UsageSum, UsageTotals
-from session_store.tree import EntryTree, TreeNode
+from session_store.tree import EntryTree
 
 __all__ = [
     "CURRENT_VERSION",

@@ -16,6 +16,7 @@ from session_store.durable_files import make_private_folder, write_whole_file
 from session_store.entries import SessionHeader
 from session_store.errors import SessionNotFoundError, SessionStoreError
 from session_store.json_lines import is_json_value
+from session_store.list_index import ListIndex
 from session_store.loading import find_header, load_lines
 from session_store.locations import SESSION_SUFFIX, default_session_dir, file_name, folder_for, id_in_name
 from session_store.migrations import FIRST_TREE_VERSION
@@ -45,7 +46,10 @@ def list_sessions(folder: Path) -> list[SessionInfo]:
 
 def list_all(root: Path) -> list[SessionInfo]:
     """The sessions in the root and in the folders of all working directories, the last modified first."""
-    return sorted(map(describe, _files_under(root)), key=lambda info: info.modified, reverse=True)
+    index = ListIndex(root)
+    rows = sorted(map(index.row, _files_under(root)), key=lambda info: info.modified, reverse=True)
+    index.save()
+    return rows
 
 
 def most_recent(folder: Path) -> Path | None:

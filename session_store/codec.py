@@ -88,13 +88,13 @@ def _decode_entry_usage(value: Any) -> Usage:
 
 
 _ENTRIES: Final[dict[Any, Shape[Any]]] = {
-    "message": Shape(
+    MessageEntry.type: Shape(
         MessageEntry,
         *_LEAD,
         Field(name="message", key="message", read=decode_message, write=encode_message),
-        tag=("type", "message"),
+        tag=("type", MessageEntry.type),
     ),
-    "compaction": Shape(
+    CompactionEntry.type: Shape(
         CompactionEntry,
         *_LEAD,
         text("summary"),
@@ -117,9 +117,9 @@ _ENTRIES: Final[dict[Any, Shape[Any]]] = {
         optional_integer("duration_ms", "durationMs"),
         optional_text("instructions"),
         json_object("checkpoint"),
-        tag=("type", "compaction"),
+        tag=("type", CompactionEntry.type),
     ),
-    "context_edit": Shape(
+    ContextEditEntry.type: Shape(
         ContextEditEntry,
         *_LEAD,
         text("target_id", "targetId"),
@@ -130,9 +130,9 @@ _ENTRIES: Final[dict[Any, Shape[Any]]] = {
             write=lambda content: {"content": encode_content(content)},
         ),
         optional_text("batch"),
-        tag=("type", "context_edit"),
+        tag=("type", ContextEditEntry.type),
     ),
-    "branch_summary": Shape(
+    BranchSummaryEntry.type: Shape(
         BranchSummaryEntry,
         *_LEAD,
         Field(name="from_id", key="fromId", plain=str, read=as_optional_text),
@@ -140,58 +140,58 @@ _ENTRIES: Final[dict[Any, Shape[Any]]] = {
         _DETAILS,
         _OPTIONAL_USAGE,
         _FROM_HOOK,
-        tag=("type", "branch_summary"),
+        tag=("type", BranchSummaryEntry.type),
     ),
-    "custom_message": Shape(
+    CustomMessageEntry.type: Shape(
         CustomMessageEntry,
         *_LEAD,
         text("custom_type", "customType"),
         Field(name="content", key="content", read=decode_content, write=encode_content),
         Field(name="display", key="display", plain=bool, read=lambda value: value is not False),
         _DETAILS,
-        tag=("type", "custom_message"),
+        tag=("type", CustomMessageEntry.type),
     ),
-    "custom": Shape(
+    CustomEntry.type: Shape(
         CustomEntry,
         *_LEAD,
         text("custom_type", "customType"),
         any_json("data"),
-        tag=("type", "custom"),
+        tag=("type", CustomEntry.type),
     ),
-    "model_change": Shape(
+    ModelChangeEntry.type: Shape(
         ModelChangeEntry,
         *_LEAD,
         text("provider"),
         text("model_id", "modelId"),
-        tag=("type", "model_change"),
+        tag=("type", ModelChangeEntry.type),
     ),
-    "thinking_level_change": Shape(
+    ThinkingLevelChangeEntry.type: Shape(
         ThinkingLevelChangeEntry,
         *_LEAD,
         text("thinking_level", "thinkingLevel"),
-        tag=("type", "thinking_level_change"),
+        tag=("type", ThinkingLevelChangeEntry.type),
     ),
-    "label": Shape(
+    LabelEntry.type: Shape(
         LabelEntry,
         *_LEAD,
         text("target_id", "targetId"),
         optional_text("label"),
-        tag=("type", "label"),
+        tag=("type", LabelEntry.type),
     ),
-    "session_info": Shape(
+    SessionInfoEntry.type: Shape(
         SessionInfoEntry,
         *_LEAD,
         text("name"),
-        tag=("type", "session_info"),
+        tag=("type", SessionInfoEntry.type),
     ),
-    "usage": Shape(
+    UsageEntry.type: Shape(
         UsageEntry,
         *_LEAD,
         text("kind"),
         text("provider"),
         text("model"),
         Field(name="usage", key="usage", read=_decode_entry_usage, write=encode_usage),
-        tag=("type", "usage"),
+        tag=("type", UsageEntry.type),
     ),
 }
 _ENTRIES_BY_CLASS: Final[dict[type, Shape[Any]]] = {shape.cls: shape for shape in _ENTRIES.values()}

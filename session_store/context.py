@@ -73,40 +73,46 @@ def build_context(
     A synthetic result carries the entry of the answer that made the call. `on_repair` is told of each recorded result
     that was left out.
     """
+    return _context_pairing(on_repair).with_all(projection.messages)
 
-    def left_out(item: ProjectedMessage, kind: RepairKind, call_id: str) -> None:
-        if on_repair is not None:
-            on_repair(ContextRepair(kind=kind, entry_id=item.entry.id, call_id=call_id))
 
-    return _paired(
-        projection.messages,
-        message_of=_MESSAGE,
-        answered=lambda answer, result: ProjectedMessage(answer.entry, result),
-        left_out=left_out,
-    )
+class GrowingContext:
+    """`build_context` for a projection that goes on: only what is new in it is looked at."""
+
+    def __init__(self, on_repair: Callable[[ContextRepair], None]) -> None:
+        self._on_repair = on_repair
+        self._projection: Projection | None = None
+        self._rewrites = 0
+        self._taken = 0
+        self._pairing = _context_pairing(on_repair)
+
+    def of(self, projection: Projection) -> list[ProjectedMessage]:
+        """What `build_context` gives; `on_repair` is told what is new of it."""
+        if projection is not self._projection or projection.rewrites != self._rewrites:
+            self._projection, self._rewrites, self._taken = projection, projection.rewrites, 0
+            self._pairing = _context_pairing(self._on_repair)
+        new = projection.messages[self._taken :]
+        self._taken += len(new)
+        return self._pairing.with_all(new)
 
 
 def paired(messages: Iterable[Message]) -> list[Message]:
     """The same for messages that are in no log, such as those that a handler gave."""
-    return _paired(
-        messages,
+    pairing: _Pairing[Message] = _Pairing(
         message_of=lambda message: message,
         answered=lambda _, result: result,
         left_out=lambda *_: None,
     )
+    return pairing.with_all(messages)
 
 
 def is_sent(message: Message) -> bool:
     """Whether a request may carry this message at all. A result is sent where its call is."""
-    match message:
-        case SystemMessage() | UnknownMessage():
-            return False
-        case AssistantMessage():
-            return not message.is_failed and not _is_empty(message)
-        case BashExecutionMessage():
-            return not message.exclude_from_context
-        case _:
-            return True
+    if isinstance(message, AssistantMessage):
+        return not message.is_failed and not _is_empty(message)
+    if isinstance(message, BashExecutionMessage):
+        return not message.exclude_from_context
+    return not isinstance(message, SystemMessage | UnknownMessage)
 
 
 def dangling_calls(projection: Projection) -> list[ToolCall]:
@@ -182,71 +188,108 @@ class _Batch(Generic[_T]):
         return False
 
 
-def _paired(
-    items: Iterable[_T],
-    *,
-    message_of: Callable[[_T], Message],
-    answered: Callable[[_T, ToolResultMessage], _T],
-    left_out: Callable[[_T, RepairKind, str], None],
-) -> list[_T]:
-    """What is sent of the items: each answer, its results in the order of the calls, then synthetic ones.
+class _Pairing(Generic[_T]):
+    """What is sent of items that come one after the other: each answer, its results in the order of the calls, then
+    synthetic ones.
 
     `answered` makes an item of an answer's item and a synthetic result.
     """
-    placed: list[_T | _Batch[_T]] = []
-    # The latest call with an id owns it, since some providers count their ids anew in each answer. None: the
-    # call was made by an answer that is never sent.
-    owners: dict[str, _Batch[_T] | None] = {}
-    for item in items:
-        message = message_of(item)
-        if isinstance(message, ToolResultMessage):
-            call_id = message.tool_call_id
-            if call_id not in owners:
-                left_out(item, "orphan_result", call_id)
-                continue
-            batch = owners[call_id]
-            if batch is not None and not batch.take(item, call_id):
-                left_out(item, "duplicate_result", call_id)
-        elif isinstance(message, AssistantMessage):
-            calls = message.tool_calls
-            batch = _Batch(item, calls) if calls and is_sent(message) else None
-            owners.update((call.id, batch) for call in calls)
-            if batch is not None:
-                placed.append(batch)
-            elif is_sent(message):
-                placed.append(item)
-        elif is_sent(message):
-            placed.append(item)
 
-    result: list[_T] = []
-    for place in placed:
+    def __init__(
+        self,
+        *,
+        message_of: Callable[[_T], Message],
+        answered: Callable[[_T, ToolResultMessage], _T],
+        left_out: Callable[[_T, RepairKind, str], None],
+    ) -> None:
+        self._message_of = message_of
+        self._answered = answered
+        self._left_out = left_out
+        self._settled: list[_T] = []  # the beginning of what is sent, which nothing that comes can change
+        self._placed: list[_T | _Batch[_T]] = []  # what comes after it
+        # The latest call with an id owns it, since some providers count their ids anew in each answer. None: the
+        # call was made by an answer that is never sent.
+        self._owners: dict[str, _Batch[_T] | None] = {}
+
+    def with_all(self, items: Iterable[_T]) -> list[_T]:
+        """Take the items, and give what is sent of all that were taken so far."""
+        for item in items:
+            self._take(item, self._message_of(item))
+        self._settle()
+        return [*self._settled, *(item for place in self._placed for item in self._sent_of(place))]
+
+    def _take(self, item: _T, message: Message) -> None:
+        if isinstance(message, ToolResultMessage):
+            self._take_result(item, message.tool_call_id)
+        elif not isinstance(message, AssistantMessage):
+            if is_sent(message):
+                self._placed.append(item)
+        elif calls := message.tool_calls:
+            batch = _Batch(item, calls) if is_sent(message) else None
+            for call in calls:
+                self._owners[call.id] = batch
+            if batch is not None:
+                self._placed.append(batch)
+        elif is_sent(message):
+            self._placed.append(item)
+
+    def _take_result(self, item: _T, call_id: str) -> None:
+        if call_id not in self._owners:
+            self._left_out(item, "orphan_result", call_id)
+            return
+        batch = self._owners[call_id]
+        if batch is not None and not batch.take(item, call_id):
+            self._left_out(item, "duplicate_result", call_id)
+
+    def _settle(self) -> None:
+        for count, place in enumerate(self._placed):
+            if isinstance(place, _Batch) and None in place.results:
+                del self._placed[:count]
+                return
+            self._settled += self._sent_of(place)
+        self._placed.clear()
+
+    def _sent_of(self, place: _T | _Batch[_T]) -> list[_T]:
         if not isinstance(place, _Batch):
-            result.append(place)
-            continue
-        result.append(place.answer)
-        result += [recorded for recorded in place.results if recorded is not None]
-        timestamp = _timestamp(message_of(place.answer))
-        result += [
-            answered(place.answer, synthetic_result(call, timestamp=timestamp))
-            for call, recorded in zip(place.calls, place.results, strict=True)
-            if recorded is None
-        ]
-    return result
+            return [place]
+        recorded = [found for found in place.results if found is not None]
+        sent = [place.answer, *recorded]
+        if len(recorded) < len(place.calls):
+            timestamp = _timestamp(self._message_of(place.answer))
+            sent += [
+                self._answered(place.answer, synthetic_result(call, timestamp=timestamp))
+                for call, found in zip(place.calls, place.results, strict=True)
+                if found is None
+            ]
+        return sent
+
+
+def _context_pairing(on_repair: Callable[[ContextRepair], None] | None) -> _Pairing[ProjectedMessage]:
+    def left_out(item: ProjectedMessage, kind: RepairKind, call_id: str) -> None:
+        if on_repair is not None:
+            on_repair(ContextRepair(kind=kind, entry_id=item.entry.id, call_id=call_id))
+
+    return _Pairing(
+        message_of=_MESSAGE,
+        answered=lambda answer, result: ProjectedMessage(answer.entry, result),
+        left_out=left_out,
+    )
 
 
 def _is_empty(message: AssistantMessage) -> bool:
     """Nothing in it that a provider would take: no blocks, or blank text and blank, unsigned thinking only."""
     for block in message.content:
-        match block:
-            case TextContent(text=text, text_signature=signature):
-                if text.strip() or signature:
-                    return False
-            case ThinkingContent(thinking=thinking, thinking_signature=signature):
-                if thinking.strip() or signature:
-                    return False
-            case _:
+        if isinstance(block, TextContent):
+            if _says(block.text) or block.text_signature:
                 return False
+        elif not isinstance(block, ThinkingContent) or _says(block.thinking) or block.thinking_signature:
+            return False
     return True
+
+
+def _says(text: str) -> bool:
+    """Whether there is more than white space in it; a long text is not gone through."""
+    return bool(text) and not text.isspace()
 
 
 def _timestamp(message: Message) -> int:

@@ -3,13 +3,13 @@
 Line 1 of a file is the `SessionHeader`; every other line is an entry with an `id` and a `parent_id`,
 so that the entries form a tree. `timestamp` is ISO-8601 in UTC with milliseconds and `Z`; order comes
 from the position in the file, never from timestamps. Unknown fields are kept in `extra`, unknown types
-as `UnknownEntry`.
+as `UnknownEntry`. `type` is the type's name in the file.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from typing_extensions import override
 
@@ -39,6 +39,7 @@ class SessionHeader(Shown):
 class MessageEntry(Shown):
     """A message, as it was recorded."""
 
+    type: ClassVar = "message"
     id: str
     parent_id: str | None
     timestamp: str
@@ -59,6 +60,7 @@ class CompactionEntry(Shown):
     in other programs' files.
     """
 
+    type: ClassVar = "compaction"
     id: str
     parent_id: str | None
     timestamp: str
@@ -98,6 +100,7 @@ class ContextEditEntry(Shown):
     written in the same write; without that entry the edit is ignored on load.
     """
 
+    type: ClassVar = "context_edit"
     id: str
     parent_id: str | None
     timestamp: str
@@ -115,6 +118,7 @@ class ContextEditEntry(Shown):
 class BranchSummaryEntry(Shown):
     """The branch that ended in `from_id` was left; `summary` stands for it on this one."""
 
+    type: ClassVar = "branch_summary"
     id: str
     parent_id: str | None
     timestamp: str
@@ -134,6 +138,7 @@ class BranchSummaryEntry(Shown):
 class CustomMessageEntry(Shown):
     """A message of an extension: the model sees it as the user's, a person only where `display` is true."""
 
+    type: ClassVar = "custom_message"
     id: str
     parent_id: str | None
     timestamp: str
@@ -152,6 +157,7 @@ class CustomMessageEntry(Shown):
 class CustomEntry(Shown):
     """State of an extension; no model sees it."""
 
+    type: ClassVar = "custom"
     id: str
     parent_id: str | None
     timestamp: str
@@ -168,6 +174,7 @@ class CustomEntry(Shown):
 class ModelChangeEntry(Shown):
     """From here on another model answers: `provider/model_id`."""
 
+    type: ClassVar = "model_change"
     id: str
     parent_id: str | None
     timestamp: str
@@ -184,6 +191,7 @@ class ModelChangeEntry(Shown):
 class ThinkingLevelChangeEntry(Shown):
     """From here on the model thinks at another level: off, minimal, low, medium, high, xhigh, max."""
 
+    type: ClassVar = "thinking_level_change"
     id: str
     parent_id: str | None
     timestamp: str
@@ -199,6 +207,7 @@ class ThinkingLevelChangeEntry(Shown):
 class LabelEntry(Shown):
     """`label` None clears the target's label."""
 
+    type: ClassVar = "label"
     id: str
     parent_id: str | None
     timestamp: str
@@ -215,6 +224,7 @@ class LabelEntry(Shown):
 class SessionInfoEntry(Shown):
     """The session's name; the last one in the file counts, whatever its branch."""
 
+    type: ClassVar = "session_info"
     id: str
     parent_id: str | None
     timestamp: str
@@ -230,6 +240,7 @@ class SessionInfoEntry(Shown):
 class UsageEntry(Shown):
     """Tokens spent outside of an answer, such as by a compaction that was vetoed."""
 
+    type: ClassVar = "usage"
     id: str
     parent_id: str | None
     timestamp: str

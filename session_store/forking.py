@@ -8,7 +8,7 @@ that is not on the path, and labels that were given on another branch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from session_store.codec import decode_entry, encode_entry, parse_line
@@ -27,7 +27,7 @@ def path_lines(source: SessionWriter, entry_id: str) -> Iterator[bytes]:
 
 
 def _lines_of(source: SessionWriter, path: Sequence[Entry]) -> Iterator[bytes]:
-    on_path = {entry.id for entry in path}
+    on_path = {entry.id: entry for entry in path}
     labels = _labels_from_elsewhere(source, path)
     recorded = _recorded_lines(source, on_path)
     ahead: dict[str, bytes] = {}
@@ -47,15 +47,15 @@ def _lines_of(source: SessionWriter, path: Sequence[Entry]) -> Iterator[bytes]:
         yield ahead.pop(entry.id)
 
 
-def _recorded_lines(source: SessionWriter, wanted: set[str]) -> Iterator[tuple[str, bytes]]:
-    """The lines of the file that say exactly what the source's entry of that id says, in file order."""
+def _recorded_lines(source: SessionWriter, wanted: Mapping[str, Entry]) -> Iterator[tuple[str, bytes]]:
+    """The lines of the file that say exactly what the wanted entry of that id says, in file order."""
     if source.path is None or source.header.version != CURRENT_VERSION:
         return
     with source.path.open("rb", buffering=1 << 20) as lines:
         for line in lines:
             data = parse_line(line) if line.endswith(b"\n") else None
             found = data.get("id") if data is not None else None
-            if isinstance(found, str) and found in wanted and decode_entry(data or {}) == source.get_entry(found):
+            if isinstance(found, str) and found in wanted and decode_entry(data or {}) == wanted[found]:
                 yield found, line
 
 

@@ -29,7 +29,7 @@ from session_store.errors import (
     StaleLeafError,
 )
 from session_store.ids import new_id, now_iso
-from session_store.loading import find_header, load_lines
+from session_store.loading import FoundHeader, find_header, load_lines
 from session_store.locations import file_name
 from session_store.lock import WriterLock
 from session_store.log import LoadedLog
@@ -48,12 +48,14 @@ class JsonlLog:
     Appends belong to one thread; `sync` may run in another one meanwhile.
     """
 
-    def __init__(self, path: Path, header: SessionHeader, *, version: int, fd: int, lock: WriterLock | None) -> None:
-        """Take over a descriptor and a lock; no lock is a read-only log. `version` is the file's own."""
+    def __init__(self, path: Path, found: FoundHeader, *, fd: int, lock: WriterLock | None) -> None:
+        """Take over a descriptor and a lock; no lock is a read-only log."""
         self.on_warning: Callable[[str], None] | None = None
         self._path = path
-        self._header = header
-        self._version = version
+        self._name = os.fspath(path)
+        self._header = found.header
+        self._version = found.version
+        self._body_start = found.end
         self._fd = fd
         self._lock = lock
         self._size = os.fstat(fd).st_size
@@ -84,7 +86,8 @@ class JsonlLog:
         try:
             fd = os.open(path, _APPENDING | os.O_CREAT | os.O_EXCL, 0o600)
             try:
-                write_all(fd, encode_header(header))
+                line = encode_header(header)
+                write_all(fd, line)
             except OSError as error:
                 os.close(fd)
                 path.unlink(missing_ok=True)
@@ -92,7 +95,7 @@ class JsonlLog:
         except BaseException:
             lock.release()
             raise
-        log = cls(path, header, version=header.version, fd=fd, lock=lock)
+        log = cls(path, FoundHeader(header=header, version=header.version, end=len(line)), fd=fd, lock=lock)
         log._is_dirty = log._is_folder_dirty = True
         return log
 
@@ -120,7 +123,7 @@ class JsonlLog:
                 found = find_header(lines, path)
             if not read_only and found.version >= FIRST_TREE_VERSION:
                 settle_tail(fd, path)
-            return cls(path, found.header, version=found.version, fd=fd, lock=lock)
+            return cls(path, found, fd=fd, lock=lock)
         except BaseException:
             if fd >= 0:
                 os.close(fd)
@@ -152,13 +155,44 @@ class JsonlLog:
     def size(self) -> int:
         return self._size + sum(map(len, self._pending))
 
+    @property
+    def version(self) -> int:
+        return self._version
+
+    @property
+    def body_start(self) -> int:
+        return self._body_start
+
+    def read(self, start: int, length: int) -> bytes:
+        """As `EntryLog.read`.
+
+        Raises:
+            SessionNotFoundError: the log is closed, and its file is gone.
+        """
+        with self._guard:  # lines that wait may be written meanwhile, by `sync`
+            if self._is_closed:
+                return self._read_closed(start, length)
+            there = os.pread(self._fd, min(length, self._size - start), start) if start < self._size else b""
+            if not self._pending or start + length <= self._size:
+                return there
+            behind = max(0, start - self._size)
+            return there + b"".join(self._pending)[behind : behind + length - len(there)]
+
+    def _read_closed(self, start: int, length: int) -> bytes:
+        try:
+            with self._path.open("rb", buffering=0) as file:
+                return os.pread(file.fileno(), length, start)
+        except FileNotFoundError:
+            raise SessionNotFoundError(str(self._path), why="it was closed, and then removed") from None
+
     def load(self) -> LoadedLog:
         with self._path.open("rb", buffering=1 << 20) as lines:
             return load_lines(lines, self._header, version=self._version)
 
     def append(self, lines: Sequence[bytes]) -> None:
-        if not all(line.endswith(b"\n") for line in lines):
-            raise ValueError("a line without its newline would run into the next one")
+        for line in lines:
+            if not line.endswith(b"\n"):
+                raise ValueError("a line without its newline would run into the next one")
         with self._guard:
             if self._is_closed or self._lock is None:
                 raise SessionReadOnlyError(self._path, "closed" if self._is_closed else "opened read-only")
@@ -204,7 +238,7 @@ class JsonlLog:
     def _write(self, lines: Sequence[bytes]) -> str | None:
         """Write what is pending and then the lines, or keep them all. Returns what the host should know."""
         self._check_unchanged()
-        waiting = [*self._pending, *lines]
+        waiting = [*self._pending, *lines] if self._pending else list(lines)
         if not waiting:
             return None  # and no reason to move a version-1 session
         warning: str | None = None
@@ -227,7 +261,7 @@ class JsonlLog:
         assert self._lock is not None
         self._lock.check()
         try:
-            found = os.stat(self._path)  # noqa: PTH116 - before every append; `Path.stat` costs as much again
+            found = os.stat(self._name)  # noqa: PTH116 - before every append; `Path.stat` costs as much again
         except FileNotFoundError:
             raise StaleLeafError(self._path, self._size, 0) from None
         is_as_left = found.st_size == self._size or (self._has_fragment and found.st_size > self._size)
@@ -264,7 +298,9 @@ class JsonlLog:
             lock.release()
             raise
         found = os.fstat(fd)
-        self._path, self._header, self._version = path, header, header.version
+        self._path, self._name = path, os.fspath(path)
+        self._header, self._version = header, header.version
+        self._body_start = len(encode_header(header))
         self._fd, self._lock, self._size, self._inode = fd, lock, found.st_size, found.st_ino
         os.close(old_fd)
         if old_lock is not None:

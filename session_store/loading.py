@@ -1,4 +1,4 @@
-"""Lines to a `LoadedLog`, whatever is in them: the one way in, for files and for memory alike.
+"""Every line of a log, parsed and settled, whatever is in them.
 
 The rule it keeps: nothing in a file can stop the entries around it from being read. What cannot be used is
 skipped and reported; entries that hung on it are hung on what came before it; every path of parents ends.
@@ -6,7 +6,6 @@ skipped and reported; entries that hung on it are hung on what came before it; e
 
 from __future__ import annotations
 
-import gc
 import re
 from bisect import bisect_right
 from collections.abc import Iterable
@@ -16,12 +15,12 @@ from pathlib import Path
 from session_store.codec import decode_entry, decode_header, parse_line
 from session_store.entries import CURRENT_VERSION, ContextEditEntry, Entry, SessionHeader, UnknownEntry
 from session_store.errors import SessionNotFoundError
+from session_store.gc_pause import paused_collector
+from session_store.lines import HEADER_TYPE, RAW_LIMIT_BYTES, Line
 from session_store.locations import id_in_name
 from session_store.log import DamageRecord, DamageReport, LoadedLog
 from session_store.messages import Json
 from session_store.migrations import FIRST_TREE_VERSION, upcast, version_of
-
-_RAW_LIMIT_BYTES = 200
 
 # The head of an entry. Quotes inside of JSON text are escaped, so that this never matches what a message says.
 _HEAD = re.compile(
@@ -71,19 +70,36 @@ def find_header(lines: Iterable[bytes], path: Path) -> FoundHeader:
 
 def load_lines(lines: Iterable[bytes], header: SessionHeader, *, version: int = CURRENT_VERSION) -> LoadedLog:
     """All entries of the lines (the header's own among them), upcast from `version`."""
-    reader = _Reader(version)
-    # Everything that is made here is kept: the collector would walk it again and again and find nothing.
-    was_collecting = gc.isenabled()
-    gc.disable()
-    try:
-        for raw in lines:
-            reader.feed(raw)
-        entries = reader.finish()
-    finally:
-        if was_collecting:
-            gc.enable()
+    entries: list[Entry] = []
+    with paused_collector():
+        reader = _read(lines, version, entries)
+        settled = tuple(
+            [
+                entry if entry.parent_id == line.parent_id else replace(entry, parent_id=line.parent_id)
+                for entry, line in zip(entries, reader.lines, strict=True)
+                if line is not None
+            ]
+        )
     damage = DamageReport(records=tuple(reader.damage))
-    return LoadedLog(header=header, entries=entries, damage=damage, offsets=reader.offsets())
+    # A version-1 file is not appended to: where its lines are is of no use to anybody.
+    places = reader.found() if version >= FIRST_TREE_VERSION else ()
+    return LoadedLog(header=header, entries=settled, damage=damage, lines=places)
+
+
+def settle_lines(lines: Iterable[bytes], *, version: int) -> tuple[tuple[Line, ...], DamageReport]:
+    """The same without the entries: where they are, what they hang on, and what is wrong. Not for version 1."""
+    with paused_collector():
+        reader = _read(lines, version, None)
+        return reader.found(), DamageReport(records=tuple(reader.damage))
+
+
+def _read(lines: Iterable[bytes], version: int, entries: list[Entry] | None) -> _Reader:
+    reader = _Reader(version, entries)
+    for raw in lines:
+        reader.feed(raw)
+    if version >= FIRST_TREE_VERSION:
+        reader.settle()
+    return reader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,14 +116,16 @@ class _Hole:
 class _Reader:
     """Takes the lines in order, then settles what only the whole file can tell."""
 
-    def __init__(self, version: int) -> None:
+    def __init__(self, version: int, entries: list[Entry] | None) -> None:
+        """`entries` is filled with the entry of each of `lines`, for whoever wants them."""
         self.damage: list[DamageRecord] = []
+        self.lines: list[Line | None] = []  # None: an entry that does not count
+        self._entries = entries
         self._version = version
-        self._entries: list[Entry | None] = []
         self._line_numbers: list[int] = []
-        self._starts: list[int] = []
+        self._batches: dict[int, str] = {}  # place in lines -> the compaction that an edit belongs to
         self._offset = 0  # of the line behind the one that is read
-        self._places: dict[str, int] = {}  # id -> place in _entries; the last line with an id wins
+        self._places: dict[str, int] = {}  # id -> place in lines; the last line with an id wins
         self._holes: dict[str, _Hole] = {}
         self._nameless: list[_Hole] = []  # damaged lines whose ids could not be read, in file order
         self._last_good: str | None = None
@@ -129,7 +147,7 @@ class _Reader:
         kind = data.get("type")
         if not isinstance(kind, str):
             self._skip_damaged(raw, "no type")
-        elif kind == "session":
+        elif kind == HEADER_TYPE:
             if self._has_header:
                 self._report("second_header", "a second header; skipped", raw)
             self._has_header = True
@@ -137,43 +155,44 @@ class _Reader:
             if self._version < CURRENT_VERSION:
                 data = upcast(data, version=self._version, number=number, parent_id=self._last_good)
             if isinstance(data.get("id"), str):
-                self._add(decode_entry(data), raw)
+                self._add(decode_entry(data), kind, raw)
             else:
                 self._skip_damaged(raw, "no id")
 
-    def finish(self) -> tuple[Entry, ...]:
-        if self._version >= FIRST_TREE_VERSION:
-            self._drop_orphan_edits()
-            self._hang_children_of_holes()
-        return tuple([entry for entry in self._entries if entry is not None])
+    def settle(self) -> None:
+        """What the whole file tells: edits without their compaction, parents that are missing, cycles."""
+        self._drop_orphan_edits()
+        self._hang_children_of_holes()
 
-    def offsets(self) -> tuple[int, ...]:
-        """Where the lines of the finished entries begin; none for a file that nothing is appended to."""
-        if self._version < FIRST_TREE_VERSION:
-            return ()
-        return tuple([start for start, entry in zip(self._starts, self._entries, strict=True) if entry is not None])
+    def found(self) -> tuple[Line, ...]:
+        """The lines of the entries that count, in file order."""
+        return tuple([line for line in self.lines if line is not None])
 
-    def _add(self, entry: Entry, raw: bytes) -> None:
+    def _add(self, entry: Entry, kind: str, raw: bytes) -> None:
         earlier = self._places.get(entry.id)
         if earlier is not None:
-            self._entries[earlier] = None
+            self.lines[earlier] = None
             detail = f"id {entry.id!r} again, first in line {self._line_numbers[earlier]}; the last one counts"
             self._report("duplicate_id", detail, raw)
         if isinstance(entry, UnknownEntry) and entry.type not in self._unknown_types:
             self._unknown_types.add(entry.type)
             self._report("unknown_type", f"type {entry.type!r} is not known to this version; kept, in no context", raw)
-        self._places[entry.id] = len(self._entries)
-        self._entries.append(entry)
+        place = len(self.lines)
+        if isinstance(entry, ContextEditEntry) and entry.batch is not None:
+            self._batches[place] = entry.batch
+        self._places[entry.id] = place
+        self.lines.append(Line(entry.id, entry.parent_id, kind, self._offset - len(raw), len(raw)))
         self._line_numbers.append(self._line_number)
-        self._starts.append(self._offset - len(raw))
         self._last_good = entry.id
+        if self._entries is not None:
+            self._entries.append(entry)
 
     def _skip_damaged(self, raw: bytes, why: str) -> None:
         if raw.endswith(b"\n"):
             self._report("bad_line", f"{why}; skipped", raw)
         else:
             self._report("torn_tail", f"{len(raw)} bytes without an end; skipped", raw)
-        position = len(self._entries)
+        position = len(self.lines)
         heads = list(_HEAD.finditer(raw))  # two where a line was glued to a torn one
         for head in heads:
             parent_id = self._last_good
@@ -185,27 +204,28 @@ class _Reader:
 
     def _drop_orphan_edits(self) -> None:
         """A kill between the edits of a compaction and the compaction leaves edits that mean nothing."""
-        for place, entry in enumerate(self._entries):
-            if isinstance(entry, ContextEditEntry) and entry.batch is not None and entry.batch not in self._places:
-                self._entries[place] = None
-                self._holes[entry.id] = _Hole(position=place, parent_id=entry.parent_id)
-                detail = f"edit {entry.id!r} belongs to compaction {entry.batch!r}, which was never written; ignored"
+        for place, batch in self._batches.items():
+            edit = self.lines[place]
+            if edit is not None and batch not in self._places:
+                self.lines[place] = None
+                self._holes[edit.id] = _Hole(position=place, parent_id=edit.parent_id)
+                detail = f"edit {edit.id!r} belongs to compaction {batch!r}, which was never written; ignored"
                 self._report("orphan_edit", detail, b"", line_number=self._line_numbers[place])
         for entry_id in self._holes:
             place = self._places.get(entry_id, -1)
-            if place >= 0 and self._entries[place] is None:
+            if place >= 0 and self.lines[place] is None:
                 del self._places[entry_id]
 
     def _hang_children_of_holes(self) -> None:
         places = self._places
         forward: list[int] = []  # a cycle needs a parent that comes later
-        for place, entry in enumerate(self._entries):
-            if entry is None or entry.parent_id is None:
+        for place, line in enumerate(self.lines):
+            if line is None or line.parent_id is None:
                 continue
-            parent_place = places.get(entry.parent_id)
+            parent_place = places.get(line.parent_id)
             if parent_place is None:
-                parent_id = self._resolve(entry.parent_id, place)
-                self._hang(place, parent_id, f"parent {entry.parent_id!r} is missing")
+                parent_id = self._resolve(line.parent_id, place)
+                self._hang(place, parent_id, f"parent {line.parent_id!r} is missing")
                 parent_place = -1 if parent_id is None else places[parent_id]
             if parent_place >= place:
                 forward.append(place)
@@ -235,22 +255,22 @@ class _Reader:
                     self._hang(place, None, "its parents form a cycle")
                     break
                 path.add(place)
-                entry = self._entries[place]
-                if entry is None or entry.parent_id is None:
+                line = self.lines[place]
+                if line is None or line.parent_id is None:
                     break
-                place = self._places[entry.parent_id]
+                place = self._places[line.parent_id]
             ended |= path
 
     def _hang(self, place: int, parent_id: str | None, why: str) -> None:
-        entry = self._entries[place]
-        if entry is None:
+        line = self.lines[place]
+        if line is None:
             return
-        self._entries[place] = replace(entry, parent_id=parent_id)
+        line.parent_id = parent_id
         where = "is a root" if parent_id is None else f"hangs on {parent_id!r}"
-        detail = f"entry {entry.id!r} {where}: {why}"
+        detail = f"entry {line.id!r} {where}: {why}"
         self._report("missing_parent", detail, b"", line_number=self._line_numbers[place])
 
     def _report(self, kind: str, detail: str, raw: bytes, *, line_number: int | None = None) -> None:
         number = self._line_number if line_number is None else line_number
-        record = DamageRecord(kind=kind, line_number=number, detail=detail, raw=raw[:_RAW_LIMIT_BYTES])
+        record = DamageRecord(kind=kind, line_number=number, detail=detail, raw=raw[:RAW_LIMIT_BYTES])
         self.damage.append(record)

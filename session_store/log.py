@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from session_store.entries import Entry, SessionHeader
+from session_store.lines import Line
 from session_store.showing import Brief
 
 
@@ -20,18 +21,19 @@ class DamageRecord(Brief):
     """Something in the file that could not be used as it stands.
 
     `kind`: torn_tail, bad_line, missing_parent, duplicate_id, orphan_edit, second_header, unknown_type.
-    `line_number` counts from 1; `raw` is at most the first 200 bytes.
+    `line_number` counts from 1, and is None where what stands before it was not read; `raw` is at most the first 200
+    bytes.
     """
 
     kind: str
-    line_number: int
+    line_number: int | None
     detail: str
     raw: bytes = b""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class DamageReport(Brief):
-    """What was met while opening. `complete` is False where only a part of the file was read."""
+    """What was met so far. `complete` is False where not every line was parsed: a resume reads the end of a file."""
 
     records: tuple[DamageRecord, ...] = ()
     complete: bool = True
@@ -44,14 +46,13 @@ class DamageReport(Brief):
 class LoadedLog(Brief):
     """All entries in file order, upcast to the current version, with what was wrong.
 
-    `offsets`: where each entry's line begins in the log, in bytes; empty for a version whose lines no append
-    goes under.
+    `lines`: where each entry is in the log, and what it hangs on; empty for a version whose lines no append goes under.
     """
 
     header: SessionHeader
     entries: tuple[Entry, ...]
     damage: DamageReport
-    offsets: tuple[int, ...] = ()
+    lines: tuple[Line, ...] = ()
 
 
 class EntryLog(Protocol):
@@ -84,8 +85,22 @@ class EntryLog(Protocol):
         """Bytes of the log, pending lines included: where the next line will begin."""
         ...
 
+    @property
+    def version(self) -> int:
+        """The format version of the lines in it."""
+        ...
+
+    @property
+    def body_start(self) -> int:
+        """Where the lines below the header begin, in bytes."""
+        ...
+
+    def read(self, start: int, length: int) -> bytes:
+        """Bytes of the log, pending lines included; fewer than `length` only where it ends. After `close`, too."""
+        ...
+
     def load(self) -> LoadedLog:
-        """Read everything. Called once, by the `SessionManager`, right after the log was opened."""
+        """Read and parse everything."""
         ...
 
     def append(self, lines: Sequence[bytes]) -> None:

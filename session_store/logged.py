@@ -19,7 +19,10 @@ from session_store.entries import Entry, SessionHeader
 from session_store.errors import EntryNotFoundError, SessionReadOnlyError
 from session_store.ids import new_id, now_iso
 from session_store.log import DamageReport, EntryLog
+from session_store.log_lines import LogLines
+from session_store.migrations import FIRST_TREE_VERSION
 from session_store.reading import SessionReader
+from session_store.tree import EntryTree
 
 _E = TypeVar("_E", bound=Entry)
 
@@ -29,17 +32,26 @@ class LoggedSession(SessionReader):
 
     def __init__(self, log: EntryLog) -> None:
         """Take over a log that was just opened; `close` closes it."""
-        loaded = log.load()
-        super().__init__(loaded.entries)
-        self.damage: DamageReport = loaded.damage
-        # Empty for a version whose file is left alone: its entries move to another one.
-        self._offsets.update(zip((entry.id for entry in loaded.entries), loaded.offsets, strict=False))
+        self._lines: LogLines | None = None
+        if log.version < FIRST_TREE_VERSION:
+            # Its entries have no ids to be found by, and move to another file at the first append.
+            loaded = log.load()
+            self._damage = loaded.damage
+            super().__init__(EntryTree(loaded.entries))
+        else:
+            self._lines = LogLines(log)
+            super().__init__(EntryTree(source=self._lines))
         self._log = log
         self._log.on_warning = self._warn
         self._blobs: BlobStore | None = None
         self._temporary_folder: Path | None = None
 
     # The log ------------------------------------------------------------------------------------
+
+    @property
+    def damage(self) -> DamageReport:
+        """What was met so far in the part of the log that was read."""
+        return self._lines.damage if self._lines is not None else self._damage
 
     @property
     def header(self) -> SessionHeader:
@@ -103,16 +115,18 @@ class LoggedSession(SessionReader):
         assert isinstance(stored, type(entry))
         return stored
 
+    def _bytes_before_next(self) -> int | None:
+        """How many bytes of lines the log has, the header's not counted; None where the next line goes elsewhere."""
+        return self._log.size - self._log.body_start if self._lines is not None else None
+
     def _append(self, entries: Sequence[Entry]) -> list[Entry]:
         lines = [encode_entry(entry) for entry in entries]
         stored = [decode_entry(parse_line(line) or {}) for line in lines]
         self._log.append(lines)
-        end = self._log.size
-        for entry, line in zip(reversed(stored), reversed(lines), strict=True):
-            end -= len(line)
-            self._offsets[entry.id] = end
-        for entry in stored:
-            self._admit(entry)
+        start = self._log.size - sum(map(len, lines))
+        for entry, line in zip(stored, lines, strict=True):
+            self._admit(entry, start=start, length=len(line))
+            start += len(line)
         return stored
 
     def _blob_store(self) -> BlobStore:

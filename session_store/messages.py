@@ -169,7 +169,7 @@ class AssistantMessage(Shown):
 
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:
-        return tuple(block for block in self.content if isinstance(block, ToolCall))
+        return tuple([block for block in self.content if isinstance(block, ToolCall)])
 
     @property
     def is_failed(self) -> bool:

@@ -17,6 +17,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import Protocol
 
 from typing_extensions import override
 
@@ -54,6 +55,18 @@ class ProjectedMessage(Brief):
     message: Message
 
 
+class BranchBefore(Protocol):
+    """What a branch says before the part of it that a projection is made of. None: nothing."""
+
+    def model(self) -> tuple[str | None, str | None] | None:
+        """Provider and model id of the last model change or answer."""
+        ...
+
+    def thinking_level(self) -> str | None:
+        """The last change."""
+        ...
+
+
 class Projection:
     """What the log says about one branch. Live: `advance` changes it in place.
 
@@ -66,31 +79,57 @@ class Projection:
     `thinking_level`: the last change on the full path, else "off".
     `messages_after_last_change`: index into `messages` of the first whose entry stands after the newest
     compaction or context edit; token counts reported earlier say nothing about the context of now.
+    `rewrites`: how often `messages` was changed otherwise than by something put behind it.
     `unresolved_boundary`: the boundary of `compaction` where that is an id which is not on the path before
     it: another branch, a descendant, unknown. Nothing is kept then.
     """
 
     __slots__ = (
+        "_before",
         "_edits",
+        "_model",
         "_sequence",
+        "_thinking_level",
         "_window",
         "compaction",
         "entries",
         "leaf_id",
         "messages",
         "messages_after_last_change",
-        "model_id",
-        "provider",
-        "thinking_level",
+        "rewrites",
         "unresolved_boundary",
     )
 
-    def __init__(self, path: Sequence[Entry] = ()) -> None:
+    def __init__(self, path: Sequence[Entry] = (), *, before: BranchBefore | None = None) -> None:
+        """`path` is the full path, or its end from the boundary of its newest compaction on.
+
+        In that case `before` is asked, once it must be, what stands before that.
+        """
         self.leaf_id: str | None = None
-        self.provider: str | None = None
-        self.model_id: str | None = None
-        self.thinking_level = "off"
+        self._before = before
+        self._model: tuple[str | None, str | None] | None = None
+        self._thinking_level: str | None = None
+        self.rewrites = 0
         self._read(path)
+
+    @property
+    def provider(self) -> str | None:
+        return self._known_model()[0]
+
+    @property
+    def model_id(self) -> str | None:
+        return self._known_model()[1]
+
+    @property
+    def thinking_level(self) -> str:
+        if self._thinking_level is None:
+            self._thinking_level = (self._before.thinking_level() if self._before is not None else None) or "off"
+        return self._thinking_level
+
+    def _known_model(self) -> tuple[str | None, str | None]:
+        if self._model is None:
+            self._model = (self._before.model() if self._before is not None else None) or (None, None)
+        return self._model
 
     @override
     def __repr__(self) -> str:
@@ -162,6 +201,7 @@ class Projection:
         unresolved: str | None,
         after: Sequence[Entry] = (),
     ) -> None:
+        self.rewrites += 1
         self.compaction = compaction
         self.unresolved_boundary = unresolved
         self.entries: list[Entry] = []
@@ -190,11 +230,11 @@ class Projection:
         if isinstance(entry, MessageEntry):
             message = entry.message
             if isinstance(message, AssistantMessage) and message.model:
-                self.provider, self.model_id = message.provider, message.model
+                self._model = (message.provider, message.model)
         elif isinstance(entry, ModelChangeEntry):
-            self.provider, self.model_id = entry.provider, entry.model_id
+            self._model = (entry.provider, entry.model_id)
         elif isinstance(entry, ThinkingLevelChangeEntry):
-            self.thinking_level = entry.thinking_level
+            self._thinking_level = entry.thinking_level
 
     def _take(self, entry: Entry) -> None:
         position = len(self._window)
@@ -214,6 +254,7 @@ class Projection:
         found = self._window.get(entry_id)
         if found is None:
             return
+        self.rewrites += 1
         position, entry = found
         start = bisect_left(self._sequence, position)
         end = bisect_left(self._sequence, position + 1, lo=start)
@@ -238,6 +279,8 @@ def _is_system(entry: Entry) -> bool:
 
 def _messages_of(entry: Entry, edit: ContextEditEntry | None) -> tuple[Message, ...]:
     """What one entry shows: nothing, a message, or for a compaction the system message and the summary."""
+    if edit is None and isinstance(entry, MessageEntry):
+        return (entry.message,)
     if edit is not None and edit.replacement is None:
         return ()
     content = edit.replacement if edit is not None else None

@@ -40,7 +40,10 @@ def bound_message(message: Message, blobs: Callable[[], BlobStore]) -> Message:
 
 def bound_content(content: tuple[Content, ...], blobs: Callable[[], BlobStore]) -> tuple[Content, ...]:
     """The blocks as they are recorded; the same tuple where nothing in it is too large."""
-    if not any(_may_be_large(block) for block in content):
+    for block in content:
+        if _may_be_large(block):
+            break
+    else:
         return content
     return tuple(replace(block, text=_bound(block.text, blobs)) if _may_be_large(block) else block for block in content)
 

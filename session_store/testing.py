@@ -90,7 +90,8 @@ class LogContract:
         lines = [encode_entry(user_entry("first")), b"damaged\n", encode_entry(user_entry("second \u2028"))]
         log.append(lines)
         loaded = log.load()
-        assert loaded.offsets == (start, start + len(lines[0]) + len(lines[1]))
+        assert [line.start for line in loaded.lines] == [start, start + len(lines[0]) + len(lines[1])]
+        assert [log.read(line.start, line.length) for line in loaded.lines] == [lines[0], lines[2]]
         assert log.size == start + sum(map(len, lines))
         log.close()
 

@@ -7,6 +7,7 @@ under its model and once under what it was for. Prices nobody knows make a sum a
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final, Self
 
 from typing_extensions import override
 
@@ -15,6 +16,9 @@ from session_store.messages import AssistantMessage, Json, ToolResultMessage, Us
 from session_store.showing import Brief, Shown
 
 UNKNOWN_MODEL = "unknown"
+
+COUNTED_TYPES: Final = frozenset({MessageEntry.type, CompactionEntry.type, BranchSummaryEntry.type, UsageEntry.type})
+"""The types of entries that may say what was spent."""
 
 
 @dataclass(slots=True, repr=False)
@@ -59,6 +63,33 @@ class UsageSum(Shown):
             data["unknownCost"] = True
         return data
 
+    @classmethod
+    def from_json(cls, data: Json) -> Self:
+        """What `to_json` gave.
+
+        Raises:
+            TypeError, ValueError, KeyError: it is something else.
+        """
+        return cls(
+            input=int(data["input"]),
+            output=int(data["output"]),
+            cache_read=int(data["cacheRead"]),
+            cache_write=int(data["cacheWrite"]),
+            cost=float(data["cost"]),
+            has_unknown_cost=data.get("unknownCost") is True,
+            requests=int(data["requests"]),
+        )
+
+    def add_sum(self, other: UsageSum) -> None:
+        """Count all that another sum counts."""
+        self.requests += other.requests
+        self.input += other.input
+        self.output += other.output
+        self.cache_read += other.cache_read
+        self.cache_write += other.cache_write
+        self.cost += other.cost
+        self.has_unknown_cost |= other.has_unknown_cost
+
     @override
     def __str__(self) -> str:
         if self.has_unknown_cost and not self.cost:
@@ -83,6 +114,14 @@ class UsageTotals(Brief):
     all: UsageSum = field(default_factory=UsageSum)
     by_model: dict[str, UsageSum] = field(default_factory=dict)
     by_kind: dict[str, UsageSum] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, by_model: dict[str, UsageSum], by_kind: dict[str, UsageSum]) -> Self:
+        """Totals that others added up, by both."""
+        totals = cls(by_model=by_model, by_kind=by_kind)
+        for spent in by_model.values():
+            totals.all.add_sum(spent)
+        return totals
 
     @property
     def compaction(self) -> UsageSum:

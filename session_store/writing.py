@@ -25,7 +25,7 @@ from session_store.entries import (
     UsageEntry,
 )
 from session_store.errors import DuplicateEntryError
-from session_store.ids import new_id, now_iso
+from session_store.ids import is_random, new_id, now_iso
 from session_store.logged import LoggedSession
 from session_store.messages import Content, Message, Usage, as_content
 from session_store.reading import LEAF_CUSTOM_TYPE
@@ -148,11 +148,12 @@ class SessionWriter(LoggedSession):
         Raises:
             InvalidBoundaryError: the boundary does not fit the branch as it is now (`check_boundary`). With
                 `details["undoes"]` any entry of the branch fits.
-            DuplicateEntryError: the entry's id is taken.
+            DuplicateEntryError: the entry's id is taken; one that is the randomness of `new_id` is taken for new.
             EntryNotFoundError: an edit's target is not in this session.
         """
         self._require_writable()
-        if entry.id in self:
+        # Randomness is not looked up: that would read all of the log.
+        if self._tree.knows(entry.id) or (not is_random(entry.id) and entry.id in self):
             raise DuplicateEntryError(entry.id)
         for target_id, _ in edits:
             if target_id != entry.id:
@@ -161,7 +162,9 @@ class SessionWriter(LoggedSession):
             (target_id, None if content is None else bound_content(content, self._blob_store))
             for target_id, content in edits
         ]
-        batch = compaction_batch(self, entry, bounded, active_tools=active_tools)
+        batch = compaction_batch(
+            self, entry, bounded, active_tools=active_tools, bytes_before=self._bytes_before_next()
+        )
         stored = self._append(batch)
         compaction = stored[-1]
         assert isinstance(compaction, CompactionEntry)
@@ -169,7 +172,9 @@ class SessionWriter(LoggedSession):
 
     def append_undo(self, undo: Undo, *, active_tools: Sequence[str] | None = None) -> list[Entry]:
         """Append what `plan_undo` planned for the branch as it is now, in one write; the stored entries, in order."""
-        batch: list[Entry] = compaction_batch(self, undo.entry, undo.edits, active_tools=active_tools)
+        batch: list[Entry] = compaction_batch(
+            self, undo.entry, undo.edits, active_tools=active_tools, bytes_before=self._bytes_before_next()
+        )
         if undo.system_message is not None:
             batch.append(undo.system_message)
         return self._append(batch)

@@ -24,8 +24,8 @@ from agent_session.terminal.wording import local_time, shortened, spent
 from session_store import SessionManager
 from session_store.catalog import SessionInfo
 from session_store.entries import BranchSummaryEntry, CompactionEntry, Entry, MessageEntry
+from session_store.forest import TreeNode
 from session_store.messages import UserMessage
-from session_store.tree import TreeNode
 
 _COMMAND = re.compile(r"/[A-Za-z]*(?:\s|$)")
 

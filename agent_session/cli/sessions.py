@@ -79,9 +79,11 @@ def show_session(session: str, cwd: Path, *, is_json: bool) -> None:
         screen.line("folder", manager.cwd)
         totals = manager.totals
         screen.line("spent", spent(totals.all, totals.compaction))
+        branch = manager.get_branch()  # reads all of the file, and so meets what is damaged in it
         for record in manager.damage.records:
-            screen.line("damage", f"line {record.line_number}: {record.detail}", style="red")
-        for entry in manager.get_branch():
+            where = f"line {record.line_number}: " if record.line_number is not None else ""
+            screen.line("damage", f"{where}{record.detail}", style="red")
+        for entry in branch:
             _show(screen, entry)
 
 

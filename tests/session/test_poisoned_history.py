@@ -106,7 +106,7 @@ def blocks(provider: FakeProvider, kind: str, number: int = -1) -> list[dict[str
 
 
 async def test_a_result_without_its_call_is_dropped_from_requests_with_one_warning(tmp_path: Path) -> None:
-    # Mutation: in `ContextMeter.context` build the context without telling of repairs; in `_paired` send orphans.
+    # Mutation: in `ContextMeter.context` build the context without telling of repairs; in `_Pairing` send orphans.
     manager = SessionManager.create(tmp_path, session_dir=tmp_path / "sessions")
     for message in (said("go"), seen("gone"), answered(TextContent("hm"))):
         manager.append_message(message)
@@ -279,7 +279,7 @@ async def test_signed_thinking_goes_back_unchanged_before_and_after_a_compaction
 async def test_an_answer_whose_call_was_never_answered_keeps_its_thinking_and_gets_a_result(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Mutation: in `_paired` drop calls without a result instead.
+    # Mutation: in `_Pairing` drop calls without a result instead.
     steps = [reply("begun", thinking="first thought"), reply("fine")]
     options: dict[str, Any] = {"thinking_level": "low"}
     async with session_on(tmp_path, monkeypatch, CLAUDE, steps, **options) as (session, provider):

@@ -138,7 +138,7 @@ async def test_an_unknown_finish_reason_ends_the_turn(tmp_path: Path) -> None:
 
 async def test_tools_run_side_by_side_and_their_results_are_in_the_order_of_the_calls(tmp_path: Path) -> None:
     # Mutation: in `run_calls` await one after the other: the first would wait for the second for ever. In
-    # `_paired` keep the order of the log.
+    # `_Pairing` keep the order of the log.
     second_ran = anyio.Event()
 
     @tool

@@ -4,6 +4,7 @@ import os
 import tracemalloc
 from pathlib import Path
 
+import orjson
 import pytest
 
 from session_store import catalog
@@ -18,7 +19,9 @@ from session_store.entries import (
 )
 from session_store.errors import SessionNotFoundError, UnsupportedVersionError
 from session_store.jsonl_log import JsonlLog
+from session_store.list_index import INDEX_NAME, LEAST_SESSIONS
 from session_store.messages import AssistantMessage, CustomMessage, ImageContent, TextContent, UserMessage
+from session_store.session_info import describe
 from session_store.testing import new_header, user_entry
 
 
@@ -135,6 +138,94 @@ def test_all_sessions_are_those_of_every_working_directory_and_of_the_root(tmp_p
 
 
 # Mutation: read the whole file.
+def many(root: Path) -> list[Path]:
+    """Enough sessions for an index, in some folders and in the root."""
+    paths = []
+    for number in range(LEAST_SESSIONS):
+        folder = root / f"--{number % 3}--" if number % 4 else root
+        paths.append(write(folder, header(f"s{number}"), user_entry(f"asked {number}"), modified=1_000 + number))
+    return paths
+
+
+def test_a_list_is_the_same_with_and_without_its_index(tmp_path: Path):
+    # Mutation: in `ListIndex.row` compare no time; or know rows by the names of files without their folders.
+    paths = many(tmp_path)
+    plain = [describe(path) for path in reversed(paths)]
+    assert catalog.list_all(tmp_path) == plain
+    assert (tmp_path / INDEX_NAME).stat().st_mode & 0o777 == 0o600
+    assert catalog.list_all(tmp_path) == plain
+
+    grown, touched, replaced, gone = paths[3], paths[5], paths[8], paths[13]
+    with grown.open("ab") as file:
+        file.write(encode_entry(name("grown")))
+    os.utime(touched, (5_000, 5_000))
+    write(replaced.parent, header("s8", cwd="/x"), user_entry("asked 8"), modified=1_008)
+    gone.unlink()
+    paths.append(write(tmp_path / "--new--", header("new"), modified=9_000))
+    rows = catalog.list_all(tmp_path)
+    assert sorted(rows, key=lambda row: row.path) == sorted(
+        (describe(path) for path in paths if path != gone), key=lambda row: row.path
+    )
+    assert rows == sorted(rows, key=lambda row: row.modified, reverse=True)
+    assert catalog.list_all(tmp_path) == rows
+
+
+def test_a_second_list_opens_no_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    # Mutation: in `ListIndex.save` save nothing, or in `row` know nothing.
+    many(tmp_path)
+    first = catalog.list_all(tmp_path)
+    monkeypatch.setattr("session_store.list_index.describe", None)
+    assert catalog.list_all(tmp_path) == first
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"no JSON",
+        b"[]",
+        b'{"format":2,"sessions":{}}',
+        b'{"format":1,"sessions":null}',
+    ],
+)
+def test_an_index_that_is_damaged_is_none(tmp_path: Path, content: bytes):
+    # Mutation: in `_read` believe what the file says.
+    paths = many(tmp_path)
+    (tmp_path / INDEX_NAME).write_bytes(content)
+    assert catalog.list_all(tmp_path) == [describe(path) for path in reversed(paths)]
+    assert (tmp_path / INDEX_NAME).stat().st_size > len(content)
+
+
+def test_a_row_of_the_index_that_is_damaged_is_none(tmp_path: Path):
+    # Mutation: in `_read` believe what the rows say.
+    paths = many(tmp_path)
+    plain = catalog.list_all(tmp_path)
+    index = orjson.loads((tmp_path / INDEX_NAME).read_bytes())
+    rows = list(index["sessions"].values())
+    rows[0][1]["id"] = 5
+    del rows[1][1]["name"]
+    rows[2][1]["more"] = ""
+    rows[3][1]["message_count"] = "7"
+    rows[4][1] = None
+    index["sessions"][next(reversed(index["sessions"]))] = 7
+    (tmp_path / INDEX_NAME).write_bytes(orjson.dumps(index))
+    assert catalog.list_all(tmp_path) == plain == [describe(path) for path in reversed(paths)]
+
+
+def test_a_folder_that_takes_no_index_is_listed_all_the_same(tmp_path: Path):
+    # Mutation: in `ListIndex.save` let the error through.
+    paths = many(tmp_path)
+    (tmp_path / INDEX_NAME).mkdir()
+    assert len(catalog.list_all(tmp_path)) == len(paths)
+
+
+def test_a_few_sessions_need_no_index(tmp_path: Path):
+    # Mutation: in `ListIndex.save` save any number.
+    write(tmp_path, header("only"))
+    catalog.list_all(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [catalog.file_name(header("only"))]
+
+
 def test_of_a_large_file_only_head_and_tail_are_read(tmp_path: Path):
     path = write(tmp_path, header("abc"), user_entry("question"), padding(30_000_000), name("at the end"))
     tracemalloc.start()

@@ -206,7 +206,7 @@ def line(entry_id: str, parent_id: str | None) -> bytes:
     return encode_entry(user_entry(entry_id, parent_id, entry_id=entry_id))
 
 
-def open_lines(path: Path, *lines: bytes) -> tuple[dict[str, str | None], list[tuple[str, int]]]:
+def open_lines(path: Path, *lines: bytes) -> tuple[dict[str, str | None], list[tuple[str, int | None]]]:
     """Parents by id as loaded from these lines under a header, and the damage as (kind, line number)."""
     path.write_bytes(encode_header(new_header()) + b"".join(lines))
     before = path.read_bytes()
@@ -306,8 +306,8 @@ def test_an_offset_is_where_the_line_of_its_entry_stands_in_the_file(tmp_path: P
     loaded = log.load()
     log.close()
     content = path.read_bytes()
-    for entry, offset in zip(loaded.entries, loaded.offsets, strict=True):
-        assert content[offset:].startswith(encode_entry(entry))
+    for entry, line in zip(loaded.entries, loaded.lines, strict=True):
+        assert content[line.start : line.start + line.length] == encode_entry(entry)
     assert log.size == len(content)
 
 
@@ -453,6 +453,30 @@ log.close()
     )
     assert out == "2 1 True\n0 1\n"
     assert texts_in(path) == ["written", "first waiting", "second waiting", "third", "fourth"]
+
+
+# Mutation: in `JsonlLog.read` read the file only; or let the waiting lines begin where they do not.
+def test_lines_that_wait_for_a_disk_are_read_like_those_in_the_file(tmp_path: Path):
+    out = run_child(
+        LIMITED
+        + """
+waiting = [encode_entry(user_entry(text)) for text in ("first waiting", "second waiting")]
+for line in waiting:
+    log.append([line])
+every = path.read_bytes() + b"".join(waiting)
+assert log.size == len(every)
+for start in range(0, len(every), 7):
+    for length in (1, 50, len(every)):
+        assert log.read(start, length) == every[start : start + length], (start, length)
+print("read")
+resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+log.close()
+assert log.read(0, log.size) == every
+print("read after it was closed")
+""",
+        str(tmp_path / "s.jsonl"),
+    )
+    assert out == "read\nread after it was closed\n"
 
 
 def test_a_disk_that_stays_full_is_told_by_sync_and_by_close(tmp_path: Path):

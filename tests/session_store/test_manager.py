@@ -385,6 +385,7 @@ def test_a_compaction_carries_a_checkpoint_of_its_branch(manager: SessionManager
             },
         },
         "entries": 8,
+        "bytes": manager._tree.bytes_before(compaction.id),
         "custom": {"state": {"n": 2}},
         "customOffsets": {"large": {"entryId": large.id, "offset": manager.offset_of(large.id)}},
     }

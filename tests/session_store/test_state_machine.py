@@ -345,6 +345,9 @@ class Sessions(RuleBasedStateMachine):
     def the_context_is_a_valid_request(self) -> None:
         for session in (self.memory, self.disk):
             assert pairs_ok(session.build_messages())
+            # Mutation: in `Projection._show_again` or `_open_window` count no rewrite; in `_Pairing._settle` take a
+            # batch for settled that misses a result.
+            assert session.build_context() == build_context(session.projection)
             # Calls dangle only at the end of the branch: there the context answers them itself, until that is recorded.
             dangling = [call.id for call in dangling_calls(session.projection)]
             last = session.build_messages()[-len(dangling) :] if dangling else []

@@ -9,7 +9,8 @@ import pytest
 
 from session_store.entries import Entry
 from session_store.errors import EntryNotFoundError
-from session_store.tree import EntryTree, TreeNode
+from session_store.forest import TreeNode, nodes_of
+from session_store.tree import EntryTree
 from tests.session_store.branch_building import chain, user
 
 
@@ -79,13 +80,13 @@ def test_many_duplicates_and_siblings_take_linear_time():
     entries = [under(None, "root"), *(under("root", f"e{number}") for number in range(20_000))]
     start = time.perf_counter()
     tree = EntryTree([*entries, *entries])
-    assert len(tree.nodes({})[0].children) == 20_000
+    assert len(nodes_of(tree, {})[0].children) == 20_000
     assert time.perf_counter() - start < 2
 
 
 def test_nodes_have_children_in_file_order_and_current_labels():
     tree = EntryTree([under(None, "a"), under("a", "b"), under("a", "c"), under("b", "d")])
-    nodes = tree.nodes({"c": "here"})
+    nodes = nodes_of(tree, {"c": "here"})
     assert outline(nodes) == [["a", ["b", ["d"]], ["c"]]]
     assert [node.label for node in nodes[0].children] == [None, "here"]
 
@@ -93,13 +94,13 @@ def test_nodes_have_children_in_file_order_and_current_labels():
 def test_every_entry_of_a_broken_tree_is_in_the_nodes_once():
     # Mutation: starting only from entries without a parent.
     tree = EntryTree([under("z", "x"), under("x", "y"), under("y", "z"), under("gone", "o"), under("z", "p")])
-    assert outline(tree.nodes({})) == [["o"], ["x", ["y", ["z", ["p"]]]]]
+    assert outline(nodes_of(tree, {})) == [["o"], ["x", ["y", ["z", ["p"]]]]]
 
 
 def test_a_branch_deeper_than_the_stack_can_be_walked_shown_and_dropped():
     # Mutation: recursing over children.
     tree = EntryTree(chain(*[user(f"e{number}") for number in range(50_000)]))
     assert len(tree.path(tree.leaf_id)) == 50_000
-    nodes = tree.nodes({})
+    nodes = nodes_of(tree, {})
     assert repr(nodes[0]) == "TreeNode(MessageEntry e0, 1 children)"
     del nodes
