@@ -89,7 +89,8 @@ class AsyncBlock(_Block, AbstractAsyncContextManager[T], Generic[T]):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool | None:
         self._state = "over"
-        return await self._opened.__aexit__(kind, error, traceback)
+        # It shields what it has to: here there is nothing to clean up.
+        return await self._opened.__aexit__(kind, error, traceback)  # noqa: ASYNC102
 
     def __enter__(self) -> NoReturn:
         self._misused()

@@ -54,6 +54,8 @@ class Compactor:
         """
         parts = self._parts
         self.last_outcome = None
+        # What needs no model needs no await either: without this it would be applied to a run that was aborted.
+        await anyio.lowlevel.checkpoint_if_cancelled()
         plan = self.maker.prepare(request)
         if isinstance(plan, Skip):
             self.last_outcome = CompactionOutcome(status="skipped", reason=request.reason, why=plan.detail)
@@ -128,6 +130,7 @@ class Compactor:
             entry = self.maker.entry(attempt, before.result, extra)
         elif plan.shrinks_alone:
             attempt.method = "shrink"
+            await anyio.lowlevel.checkpoint_if_cancelled()
             return await self._commit_shrinks(attempt)
         else:
             self._refuse_hopeless(attempt)
@@ -145,9 +148,8 @@ class Compactor:
         if ready.veto is not None:
             await parts.dispatcher.tell(ready)
             return attempt.ended("vetoed", why=f"{ready.decided_by}: {ready.veto.reason}")
-        if attempt.activity.scope.cancel_called:
-            # A handler that cancelled and then answered meant the cancellation.
-            await anyio.lowlevel.checkpoint()
+        # A handler that cancelled, or aborted the run, and then answered meant the end.
+        await anyio.lowlevel.checkpoint_if_cancelled()
         return await self._commit(attempt, ready)
 
     def _refuse_hopeless(self, attempt: Attempt) -> None:

@@ -191,6 +191,7 @@ class Run:
                     break
                 self._note_limit(error)
                 await parts.dispatcher.notify(MessageDiscarded(reason=str(error)))
+                await anyio.lowlevel.checkpoint_if_cancelled()
                 if not has_pruned and (has_pruned := await prune_images(parts, error)):
                     continue
                 delay = delay_for(attempt + 1, retry, error, now=time.time(), random=random.random)
@@ -289,6 +290,7 @@ class Run:
             ContextCannotFitError: before a request, where system prompt and tools alone do not fit.
         """
         parts = self._parts
+        await anyio.lowlevel.checkpoint_if_cancelled()
         if parts.compaction_asks:
             ask = parts.compaction_asks.pop(0)
             try:
@@ -340,6 +342,7 @@ class Run:
         Else the error to end with: the overflow, or, where nothing can make it fit, one that names what is too large.
         """
         parts = self._parts
+        await anyio.lowlevel.checkpoint_if_cancelled()
         self._recoveries_left -= 1
         if not failed.message.is_failed:
             await parts.recorder.append(lambda log: log.append_context_edit(failed.entry.id, None))

@@ -9,7 +9,6 @@ not to fit. Nothing of the session is changed here.
 from __future__ import annotations
 
 import random
-import secrets
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -31,7 +30,7 @@ from agent_session.models import Model
 from agent_session.parts import Parts
 from agent_session.recorder import add_usage
 from agent_session.request_building import build_request, prepare
-from session_store.ids import now_ms
+from session_store.ids import new_id, now_ms
 from session_store.messages import AssistantMessage, Message, TextContent, Usage, UserMessage
 
 Progress: TypeAlias = Callable[[int, int], Awaitable[None]]
@@ -107,7 +106,7 @@ class Summarizer:
 
     def text(self, messages: Sequence[Message]) -> str:
         """The delimited text the summariser is given."""
-        return conversation_text(messages, nonce=secrets.token_hex(8))
+        return conversation_text(messages, nonce=new_id())
 
     async def summarize(
         self, order: SummaryOrder, spending: Spending, *, progress: Progress | None = None
@@ -246,7 +245,7 @@ class Summarizer:
                 room_tokens=round(room * _TIGHTER**tightenings),
                 summary_tokens=max_tokens,
                 most_chunks=left,
-                nonce=secrets.token_hex(8),
+                nonce=new_id(),
             )
         except ValueError as error:
             raise SummarizationError(

@@ -154,7 +154,8 @@ def stream_cut_error(model_id: str, why: str = "the stream ended without its fin
 def silence_error(model_id: str, seconds: float) -> ModelRequestError:
     """Nothing came for too long; how long the answer takes as a whole does not matter."""
     return ModelRequestError(
-        f"{model_id}: nothing came for {seconds:g} seconds; the limit is `retry.silence_seconds` in the settings",
+        f"{model_id}: nothing came for {seconds:g} seconds; the limit is `retry.silence_seconds` in the settings, for "
+        "a summary `compaction.summary_silence_seconds`",
         kind="silence",
     )
 

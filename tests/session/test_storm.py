@@ -49,7 +49,7 @@ def test_no_random_session_is_stuck_loses_a_message_or_sends_what_no_provider_ta
 
 
 def test_the_same_seed_is_the_same_session() -> None:
-    # Mutation: in `Plan.turn` throw dice without a name.
+    # Mutation: in `Plan.turn` throw dice without a name; in `judged` leave out `_ids_of`.
     def told(seed: int) -> object:
         verdict = judge(seed)
         return verdict.outcomes, verdict.errors, verdict.chat.calls, verdict.summaries.calls, verdict.work

@@ -259,12 +259,12 @@ async def _nothing(_arguments: Any, _context: ToolContext) -> ToolResult:
 
 async def test_a_model_finds_in_a_running_session_what_was_summarised_before(tmp_path: Path) -> None:
     # Mutation: in `build_parts` give the tool the branch as it was when the session began.
-    secret = words(60, "The password is swordfish.")
+    secret = words(200, "The password is swordfish.")
     steps = [reply("noted"), reply("nothing new"), call("search_history", query="password"), reply("swordfish")]
     model = ScriptedModel(steps, summaries=[always(reply(SUMMARY))])
     async with session_on(model, tmp_path, tools=[look]) as session:
         await session.prompt(secret)
-        await session.prompt(words(60, "something else"))
+        await session.prompt(words(200, "something else"))
         await session.compact(keep_recent_tokens=0)
         assert not [message for message in session.messages if "swordfish" in getattr(message, "text", "")]
         await session.prompt("What was the password?")
@@ -278,8 +278,8 @@ async def test_the_tools_of_a_request_are_the_same_bytes_before_and_after_a_comp
     steps = [reply("one"), calls([("look", {"at": "x"})]), reply("two"), reply("three")]
     model = ScriptedModel(steps, summaries=[always(reply(SUMMARY))])
     async with session_on(model, tmp_path, tools=[look]) as session:
-        await session.prompt(words(60, "first"))
-        await session.prompt(words(60, "second"))
+        await session.prompt(words(200, "first"))
+        await session.prompt(words(200, "second"))
         await session.compact(keep_recent_tokens=0)
         await session.prompt("third")
         first, *others = tools_sent(model)

@@ -7,10 +7,14 @@ and once the weather is calm a small prompt is answered. What does neither is st
 from __future__ import annotations
 
 import base64
+import os
 import random
+import tempfile
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, Final
 
 import anyio
@@ -101,14 +105,29 @@ class Verdict:
 
 
 def judged(plan: Plan, policy: Policy) -> Verdict:
-    """Run the session of this plan under this policy."""
+    """Run the session of this plan under this policy; the same again gives the same verdict."""
     drive = Drive(plan, policy)
     random.seed(plan.seed)
-    try:
-        virtual_time.run(drive.run)
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is the finding
-        drive.stuck.append(f"{drive.where}: {_first(error)!r}")
+    with _ids_of(plan.seed):
+        try:
+            virtual_time.run(drive.run)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is the finding
+            drive.stuck.append(f"{drive.where}: {_first(error)!r}")
     return drive.verdict()
+
+
+@contextmanager
+def _ids_of(seed: int) -> Iterator[None]:
+    """Ids and the names of temporary folders that are made meanwhile come from the seed: they stand in texts, and how
+    many tokens a text has depends on its letters and digits.
+    """
+    dice = random.Random(f"ids {seed}")
+    random_bytes, os.urandom = os.urandom, dice.randbytes
+    names, tempfile._name_sequence = tempfile._name_sequence, (dice.randbytes(8).hex() for _ in count())  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        os.urandom, tempfile._name_sequence = random_bytes, names  # type: ignore[attr-defined]
 
 
 class Drive:
