@@ -111,6 +111,7 @@ class ModelError(AgentSessionError):
         retry_at: float | None = None,
         limit: int | None = None,
         requested: int | None = None,
+        requested_output: int = 0,
     ) -> None:
         super().__init__(text)
         self.kind: ModelErrorKind = kind
@@ -120,7 +121,13 @@ class ModelError(AgentSessionError):
         self.retry_at = retry_at
         self.limit = limit
         self.requested = requested
+        self.requested_output = requested_output
         self.message: AssistantMessage | None = None
+
+    @property
+    def requested_input(self) -> int | None:
+        """Tokens of what was sent, as the provider counts them."""
+        return None if self.requested is None else self.requested - self.requested_output
 
 
 class MissingCredentialsError(ModelError):
@@ -134,7 +141,8 @@ class RateLimitError(ModelError):
 class ContextOverflowError(ModelError):
     """The request was larger than the model takes.
 
-    `limit` and `requested` are tokens, where the provider named them.
+    `limit` and `requested` are tokens, where the provider named them. Some count the room for the answer in
+    `requested`: `requested_output` of them, and `requested_input` is the context alone.
     """
 
 

@@ -261,8 +261,8 @@ class Run:
         if error.kind != "overflow":
             return
         parts = self._parts
-        if error.requested is not None:
-            parts.meter.learn_refused(error.requested)
+        if error.requested_input is not None:
+            parts.meter.learn_refused(error.requested_input)
         refused = parts.meter.measure().tokens
         if error.limit is not None:
             parts.models.learn_limit(error.limit)
@@ -346,7 +346,7 @@ class Run:
         self._recoveries_left -= 1
         if not failed.message.is_failed:
             await parts.recorder.append(lambda log: log.append_context_edit(failed.entry.id, None))
-        request = CompactionRequest(reason="overflow", will_retry=True, refused_tokens=overflow.requested)
+        request = CompactionRequest(reason="overflow", will_retry=True, refused_tokens=overflow.requested_input)
         outcome = await self._compactor.run(request)
         if outcome.status == "applied":
             return None

@@ -133,6 +133,7 @@ def error_from(
         retry_at=None if wait is None else now + wait,
         limit=found.limit,
         requested=found.requested,
+        requested_output=found.requested_output,
     )
 
 

@@ -105,11 +105,14 @@ _END_CHARS: Final = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Classification:
-    """What sort of refusal. `limit` and `requested` are tokens, where the provider named them."""
+    """What sort of refusal. `limit` and `requested` are tokens, where the provider named them; of the latter
+    `requested_output` is the room that was asked for an answer.
+    """
 
     kind: ModelErrorKind
     limit: int | None = None
     requested: int | None = None
+    requested_output: int = 0
 
 
 def classify(
@@ -222,7 +225,9 @@ def _rate(said: str) -> Classification:
 
 def _overflow(said: str, code: str) -> Classification:
     counts = token_counts(said, codes=code)
-    return Classification(kind="overflow", limit=counts.limit, requested=counts.requested)
+    return Classification(
+        kind="overflow", limit=counts.limit, requested=counts.requested, requested_output=counts.output
+    )
 
 
 def _first_number(found: re.Match[str]) -> int:

@@ -116,10 +116,15 @@ class _Count:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenCounts:
-    """Tokens, None where the text does not name them. `is_limit_named`: a word says so, it is no inference."""
+    """Tokens, None where the text does not name them.
+
+    `requested` is compared with the limit; `output` of it is room that was asked for the answer, the rest is the input.
+    `is_limit_named`: a word says so, it is no inference.
+    """
 
     limit: int | None = None
     requested: int | None = None
+    output: int = 0
     is_limit_named: bool = False
 
 
@@ -138,7 +143,17 @@ def token_counts(text: str, *, codes: str = "") -> TokenCounts:
     limit = _value(found.group(1)) if found else _named_limit(counts)
     if limit is None:
         return _two(counts) or TokenCounts()
-    return TokenCounts(limit=limit, requested=_above(limit, counts), is_limit_named=True)
+    requested = _above(limit, counts)
+    output = _output_of(requested, limit, counts)
+    return TokenCounts(limit=limit, requested=requested, output=output, is_limit_named=True)
+
+
+def _output_of(requested: int | None, limit: int, counts: Sequence[_Count]) -> int:
+    """What of the amount was asked for the answer, where the other numbers add up to it."""
+    parts = [count for count in counts if count.value not in (requested, limit)]
+    outputs = [count.value for count in parts if count.role is _Role.OUTPUT]
+    # A word between two parts may seem to say it of both: the input is hardly the smaller one.
+    return min(outputs, default=0) if sum(count.value for count in parts) == requested else 0
 
 
 def _sum(text: str, counts: Sequence[_Count]) -> TokenCounts | None:
@@ -147,7 +162,10 @@ def _sum(text: str, counts: Sequence[_Count]) -> TokenCounts | None:
         between, behind = text[first.end : second.start], text[second.end : third.start]
         if _PLUS.search(between) and _IS_MORE.search(behind) and first.value + second.value > third.value:
             requested = first.value + second.value
-            return TokenCounts(limit=third.value, requested=requested, is_limit_named=True)
+            # In the order of the words where a word says it: "input length and `max_tokens` exceed ...: 9 + 2 > 10".
+            is_with_output = any(_ROLE_OF_WORD[_Role.OUTPUT].fullmatch(word) for word in re.findall(r"\w+", text))
+            output = second.value if is_with_output else 0
+            return TokenCounts(limit=third.value, requested=requested, output=output, is_limit_named=True)
     return None
 
 

@@ -129,6 +129,25 @@ def test_numbers_are_taken_for_what_they_are(says: str, limit: int | None, reque
 
 
 # Mutation: leave the codes out of `token_counts`.
+# Mutation: in `_output_of` take the largest output, or do not add the parts up; in `_sum` leave the output out.
+@pytest.mark.parametrize(
+    ("says", "requested", "of_it_output"),
+    [
+        ("at most 8192 tokens, you requested 8500 tokens (7500 in the messages, 1000 in the completion)", 8_500, 1_000),
+        ("at most 8192 tokens, you requested 9300 (8000 of text, 300 of tool input, 1000 in the output)", 9_300, 1_000),
+        ("The input (9000 tokens) plus max_tokens 1000 = 10000 is more than the limit of 8192 tokens", 10_000, 1_000),
+        ("input length and `max_tokens` exceed context limit: 188240 + 21333 > 200000", 209_573, 21_333),
+        ("prompt too long: 8000 + 500 tokens > 8192", 8_500, 0),
+        ("the prompt has 9000 tokens, at most 8192; max_tokens=1000", 9_000, 0),
+        ("prompt is too long: 210000 tokens > 200000 maximum", 210_000, 0),
+    ],
+)
+def test_room_for_an_answer_is_told_from_what_was_sent(says: str, requested: int, of_it_output: int) -> None:
+    error = refused(400, says)
+    assert (error.kind, error.requested, error.requested_output) == ("overflow", requested, of_it_output)
+    assert error.requested_input == requested - of_it_output
+
+
 def test_a_number_that_is_a_code_counts_nothing() -> None:
     says = "exceeds limit [20015] for prompts of 9000 tokens"
     assert refused(400, says, code="20015").limit != 20_015

@@ -119,9 +119,10 @@ async def test_the_input_of_a_summary_is_bounded_by_the_same_ratio(tmp_path: Pat
     assert calls[1] > calls[0]
 
 
-async def test_a_refusal_that_names_what_was_sent_teaches_the_ratio(tmp_path: Path) -> None:
-    # Mutation: in `Run._note_limit` leave `learn_refused` out.
-    refusal = fail(400, "This model's maximum context length is 8000 tokens. However, you requested 8100 tokens.")
+@pytest.mark.parametrize("requested", ["8100 tokens", "11100 tokens (8100 in the messages, 3000 in the completion)"])
+async def test_a_refusal_that_names_what_was_sent_teaches_the_ratio(tmp_path: Path, requested: str) -> None:
+    # Mutation: in `Run._note_limit` leave `learn_refused` out; there or in `_recover` take `requested` as it is.
+    refusal = fail(400, f"This model's maximum context length is 8000 tokens. However, you requested {requested}.")
     steps: list[Step] = [*(reply(words(1_200)) for _ in range(4)), refusal, always(reply("Good."))]
     async with scene(tmp_path, steps, window=20_000, keep=1_000) as stage:
         for _ in range(4):
