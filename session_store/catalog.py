@@ -14,7 +14,7 @@ from pathlib import Path
 from session_store.codec import encode_entry, encode_header
 from session_store.durable_files import make_private_folder, write_whole_file
 from session_store.entries import SessionHeader
-from session_store.errors import SessionNotFoundError, SessionStoreError
+from session_store.errors import SessionNotFoundError, SessionStoreError, SessionWriteError
 from session_store.json_lines import is_json_value
 from session_store.list_index import ListIndex
 from session_store.loading import find_header, load_lines
@@ -97,7 +97,7 @@ def fork_file(source: Path, target: Path, header: SessionHeader, entries: Iterab
         FileExistsError: there is a file at `target`.
         SessionNotFoundError: `source` is no session.
         UnsupportedVersionError: a newer release wrote it.
-        OSError: the disk refused; nothing is left.
+        SessionWriteError: the disk refused; nothing is left.
     """
     if entries is not None:
         write_session(target, header, entries)
@@ -107,6 +107,8 @@ def fork_file(source: Path, target: Path, header: SessionHeader, entries: Iterab
             found = find_header(lines, source)
     except FileNotFoundError:
         raise SessionNotFoundError(str(source)) from None
+    except OSError as error:
+        raise SessionNotFoundError(str(source), why=f"it cannot be read ({error.strerror})") from error
     if found.version < FIRST_TREE_VERSION:
         with source.open("rb") as lines:
             loaded = load_lines(lines, found.header, version=found.version)
@@ -120,12 +122,15 @@ def write_session(target: Path, header: SessionHeader, lines: Iterable[bytes]) -
 
     Raises:
         FileExistsError: there is a file at `target`.
-        OSError: the disk refused; nothing is left.
+        SessionWriteError: the disk refused; nothing is left.
     """
     if target.exists():
         raise FileExistsError(f"{target}: there is a file of that name")
-    make_private_folder(target.parent)
-    write_whole_file(target, (chunk for part in ((encode_header(header),), lines) for chunk in part))
+    try:
+        make_private_folder(target.parent)
+        write_whole_file(target, (chunk for part in ((encode_header(header),), lines) for chunk in part))
+    except OSError as error:
+        raise SessionWriteError(target, f"could not be written ({error.strerror})") from error
 
 
 def _whole_lines(path: Path, start: int) -> Iterator[bytes]:

@@ -31,7 +31,7 @@ from session_store.errors import (
 from session_store.ids import new_id, now_iso
 from session_store.loading import FoundHeader, find_header, load_lines
 from session_store.locations import file_name
-from session_store.lock import WriterLock
+from session_store.lock import NEEDS_NO_LOCK, WriterLock
 from session_store.log import LoadedLog
 from session_store.migrations import FIRST_TREE_VERSION, RETIRED_HEADER_FIELDS
 from session_store.torn_tail import settle_tail
@@ -84,7 +84,7 @@ class JsonlLog:
             raise FileExistsError(f"{path}: there is a file of that name; open it, or choose another id")
         lock = WriterLock(path)
         try:
-            fd = os.open(path, _APPENDING | os.O_CREAT | os.O_EXCL, 0o600)
+            fd = _created(path)
             try:
                 line = encode_header(header)
                 write_all(fd, line)
@@ -106,7 +106,7 @@ class JsonlLog:
         Raises:
             SessionNotFoundError: there is no such file, it may not be opened, or it is no session.
             SessionLockedError: another writer owns it.
-            SessionWriteError: a lock cannot be made beside it.
+            SessionWriteError: a lock cannot be made beside it, or what a kill left at its end cannot be kept aside.
             UnsupportedVersionError: a newer release wrote it.
         """
         if not path.is_file():
@@ -116,13 +116,13 @@ class JsonlLog:
         try:
             try:
                 fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC if read_only else _APPENDING)
-            except PermissionError as error:
+                with path.open("rb") as lines:
+                    found = find_header(lines, path)
+            except OSError as error:
                 verb = "read" if read_only else "written"
                 raise SessionNotFoundError(str(path), why=f"it cannot be {verb} ({error.strerror})") from error
-            with path.open("rb") as lines:
-                found = find_header(lines, path)
             if not read_only and found.version >= FIRST_TREE_VERSION:
-                settle_tail(fd, path)
+                _settle(fd, path)
             return cls(path, found, fd=fd, lock=lock)
         except BaseException:
             if fd >= 0:
@@ -326,6 +326,23 @@ class JsonlLog:
     def _warn(self, warning: str | None) -> None:
         if warning is not None and self.on_warning is not None:
             self.on_warning(warning)
+
+
+def _created(path: Path) -> int:
+    """Raises: SessionWriteError."""
+    try:
+        return os.open(path, _APPENDING | os.O_CREAT | os.O_EXCL, 0o600)
+    except OSError as error:
+        raise SessionWriteError(path, f"the file could not be made ({error.strerror})") from error
+
+
+def _settle(fd: int, path: Path) -> None:
+    """Raises: SessionWriteError."""
+    try:
+        settle_tail(fd, path)
+    except OSError as error:
+        why = f"the part of a line at its end could not be kept aside ({error.strerror}); {NEEDS_NO_LOCK}"
+        raise SessionWriteError(path, why) from error
 
 
 def _successor_header(header: SessionHeader, path: Path) -> SessionHeader:

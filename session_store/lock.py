@@ -17,6 +17,8 @@ from pathlib import Path
 from session_store.errors import SessionLockedError, SessionWriteError
 from session_store.ids import now_iso
 
+NEEDS_NO_LOCK = "SessionManager.open(path, read_only=True) writes nothing and needs no lock"
+
 _OWNER_LIMIT_BYTES = 4096
 
 _held: weakref.WeakSet[WriterLock] = weakref.WeakSet()
@@ -76,11 +78,8 @@ class WriterLock:
             try:
                 fd = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             except OSError as error:
-                raise SessionWriteError(
-                    self._path,
-                    f"its lock file cannot be opened ({error.strerror}: {self._lock_path}); "
-                    "SessionManager.open(path, read_only=True) needs none",
-                ) from error
+                why = f"its lock file cannot be opened ({error.strerror}: {self._lock_path}); {NEEDS_NO_LOCK}"
+                raise SessionWriteError(self._path, why) from error
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if self._is_current(fd):
@@ -89,6 +88,10 @@ class WriterLock:
             except BlockingIOError:
                 os.close(fd)
                 raise SessionLockedError(self._path, _owner_in(self._lock_path)) from None
+            except OSError as error:
+                os.close(fd)
+                why = f"its lock file cannot be locked ({error.strerror}: {self._lock_path}); {NEEDS_NO_LOCK}"
+                raise SessionWriteError(self._path, why) from error
             except BaseException:
                 os.close(fd)
                 raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractContextManager, asynccontextmanager, suppress
@@ -13,6 +14,7 @@ from typing import Any
 
 import anyio
 import orjson
+from anyio.abc import UNIXSocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from agent_session.testing import FakeProvider, RecordedRequest, Step, always, calls, reply
@@ -34,9 +36,9 @@ def in_time() -> AbstractContextManager[anyio.CancelScope]:
 class Launcher:
     """Starts children, one at a time, from one process that has imported everything."""
 
-    def __init__(self, process: Any) -> None:
+    def __init__(self, process: Any, output: UNIXSocketStream) -> None:
         self._process = process
-        self._lines = BufferedByteReceiveStream(process.stdout)
+        self._lines = BufferedByteReceiveStream(output)
 
     @asynccontextmanager
     async def child(self, task: Task) -> AsyncIterator[Child]:
@@ -112,9 +114,14 @@ class Child:
 @asynccontextmanager
 async def launcher() -> AsyncIterator[Launcher]:
     command = [sys.executable, "-m", "tests.session.survival_program"]
-    async with await anyio.open_process(command, cwd=ROOT, stderr=None) as process:
+    ours, theirs = socket.socketpair()
+    async with (
+        await UNIXSocketStream.from_socket(ours) as output,
+        await anyio.open_process(command, cwd=ROOT, stdout=theirs.fileno(), stderr=None) as process,
+    ):
+        theirs.close()
         try:
-            yield Launcher(process)
+            yield Launcher(process, output)
         finally:
             with anyio.CancelScope(shield=True):
                 assert process.stdin is not None

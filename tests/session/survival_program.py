@@ -5,31 +5,39 @@ once and has no thread, and the child works on the session file until it has don
 of them write to one pipe, a line each, in the order in which it happened:
 
     started <pid>                          the child is there
+    created <path>                         it made the session's file
     resumed <digest of the context>        the session is open, nothing was asked yet
     entry <id>, compaction <status>        told by the session
     tool <name>                            a tool has begun
     context <digest>, file <path>          after a verb
+    raised <class>: <text>                 what a verb raised that it may raise
     ended <status>                         the child is gone; the status is `waitpid`'s
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 import os
 import signal
+import socket
+import stat
 import sys
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import anyio
 import httpx
 import orjson
+from pydantic import TypeAdapter
 
 from agent_session import (
     AgentSession,
+    AgentSessionError,
     CompactionEnd,
     EntryAppended,
     Event,
@@ -38,10 +46,14 @@ from agent_session import (
     Settings,
     tool,
 )
-from session_store import Message
+from session_store import Message, SessionManager
+from session_store.errors import SessionStoreError
 from session_store.message_codec import encode_message
 
 Moment: TypeAlias = Literal["before", "within", "after"]
+
+RAISED = 3
+"""The exit status of a child that ended with an error it may end with."""
 
 WINDOW = 1_200
 COMPACTION = {"reserve_tokens": 100, "keep_recent_tokens": 200}
@@ -49,11 +61,13 @@ COMPACTION = {"reserve_tokens": 100, "keep_recent_tokens": 200}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """What a child does: open `path`, then the verbs in order.
+    """What a child does: open `path`, or make a session in it where it is a folder, then the verbs in order.
 
     `verbs`: "prompt", "compact"; "wait" does nothing, "forever" prompts and compacts, until somebody kills it.
     `dies_told`: it kills itself while it is told of the entry with this number, counted from 1; 0: it does not.
     `dies_writing`: the same in the moment of the write with this number.
+    `shortens`: the write with this number takes half of what it was given; `refuses_rest`: and then no more, once.
+    `is_held`: it stops itself before it does anything, so that somebody can attach to it and let it go on.
     """
 
     path: str
@@ -62,6 +76,9 @@ class Task:
     dies_told: int = 0
     dies_writing: int = 0
     moment: Moment = "within"
+    shortens: int = 0
+    refuses_rest: bool = False
+    is_held: bool = False
     window: int = WINDOW
 
     def line(self) -> bytes:
@@ -77,7 +94,13 @@ _write = os.write
 
 
 def say(*words: object) -> None:
-    _write(1, " ".join(map(str, words)).encode() + b"\n")
+    """Over a socket where there is one, so that no `write` of the process is about anything but its work."""
+    line = " ".join(map(str, words)).encode() + b"\n"
+    if stat.S_ISSOCK(os.fstat(1).st_mode):
+        with socket.socket(fileno=os.dup(1)) as output:
+            output.sendall(line)
+    else:
+        _write(1, line)
 
 
 def die() -> None:
@@ -104,11 +127,38 @@ def die_at_write(number: int, moment: str) -> None:
     os.write = deadly_write
 
 
+def shorten_write(number: int, *, refuses_rest: bool) -> None:
+    """The `number`-th write of a line of a session takes half of it, as a disk may that is almost full."""
+    count = 0
+    is_rest_refused = False
+
+    def short_write(fd: int, data: Any) -> int:
+        nonlocal count, is_rest_refused
+        is_line = bytes(data[:9]) == b'{"type":"'
+        count += is_line
+        if is_line and count == number:
+            is_rest_refused = refuses_rest
+            return _write(fd, data[: len(data) // 2])
+        if is_rest_refused:
+            is_rest_refused = False
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return _write(fd, data)
+
+    os.write = short_write
+
+
 @tool
 async def look(at: str) -> str:
     """Look at something."""
     say("tool", "look")
     return f"seen {at} " + "word " * 30
+
+
+@tool
+async def flood(at: str) -> str:
+    """Say more than fits a line of the log."""
+    say("tool", "flood")
+    return f"{at} " + "word " * 70_000
 
 
 @tool
@@ -136,12 +186,20 @@ def listener(last: int) -> Callable[[Event], None]:
     return tell
 
 
+def log_of(path: Path) -> SessionManager:
+    if not path.is_dir():
+        return SessionManager.open(path)
+    manager = SessionManager.create(path, session_dir=path)
+    say("created", manager.path)
+    return manager
+
+
 async def work(task: Task, http_client: httpx.AsyncClient) -> None:
     session = AgentSession(
         Model("openai/scripted", context_window=task.window),
-        resume=task.path,
+        session_manager=log_of(Path(task.path)),
         client=OpenAICompatibleClient(task.url, "key", http_client=http_client),
-        tools=[look, linger],
+        tools=[look, flood, linger],
         system_prompt="Answer.",
         settings=Settings().merged({"compaction": COMPACTION, "retry": {"base_delay_seconds": 0.0}}),
     )
@@ -150,6 +208,8 @@ async def work(task: Task, http_client: httpx.AsyncClient) -> None:
         say("resumed", digest(session.messages))
         if task.dies_writing:
             die_at_write(task.dies_writing, task.moment)
+        if task.shortens:
+            shorten_write(task.shortens, refuses_rest=task.refuses_rest)
         for verb in task.verbs:
             await do(session, verb)
             say("context", digest(session.messages))
@@ -177,14 +237,23 @@ async def do(session: AgentSession, verb: str) -> None:
 def main() -> None:
     # Most of a child's time would go into this: reading certificates that nobody here asks for.
     http_client = httpx.AsyncClient(trust_env=False)
+    # Modules that are imported in the middle of a session would be among the files that it opens.
+    anyio.run(anyio.sleep, 0)
+    TypeAdapter(str)
     for line in sys.stdin:
         child = os.fork()
         if child == 0:
             status = 1
             try:
                 say("started", os.getpid())
-                asyncio.run(work(Task(**orjson.loads(line)), http_client))
+                task = Task(**orjson.loads(line))
+                if task.is_held:
+                    os.kill(os.getpid(), signal.SIGSTOP)
+                asyncio.run(work(task, http_client))
                 status = 0
+            except (AgentSessionError, SessionStoreError) as error:
+                say("raised", f"{type(error).__name__}:", error)
+                status = RAISED
             except Exception:  # noqa: BLE001 - whatever it is, the test sees it in the output and in the status
                 traceback.print_exc()
             finally:
