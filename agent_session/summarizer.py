@@ -52,6 +52,8 @@ _LEAST_ROOM_TOKENS = 500
 _LEAST_SUMMARY_TOKENS = 500
 """What a summary is expected to take at least, where it is forecast."""
 
+_TOKENS_PER_WORD = 4 / 3
+
 
 @dataclass(slots=True)
 class Spending:
@@ -165,6 +167,8 @@ class Summarizer:
         for order in orders:
             max_tokens = self._max_tokens(model, order)
             length = min(max_tokens, max(_LEAST_SUMMARY_TOKENS, self._parts.meter.ledger.total(order.messages) // 10))
+            if order.most_words is not None:
+                length = min(length, round(order.most_words * _TOKENS_PER_WORD))
             if is_live:
                 texts, calls, previous = 0, 1, self._parts.meter.measure().tokens
             else:
@@ -356,9 +360,10 @@ class Summarizer:
                     if isinstance(event, Finish):
                         finish = event
         finally:
-            # Also what a cut or cancelled call reported was paid for.
-            usage = builder.message().usage
-            if usage.is_reported:
+            # Also what a cut or cancelled call reported was paid for; what nobody reported is no zero.
+            so_far = builder.message()
+            usage = so_far.usage
+            if usage.is_reported or so_far.content or finish is not None:
                 spending.add(request.model.id, usage)
         if finish is None:
             raise ModelRequestError("the summary's stream ended without its final event", kind="stream_cut")

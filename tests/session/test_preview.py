@@ -57,6 +57,15 @@ async def test_a_preview_says_what_the_compaction_then_does(tmp_path: Path) -> N
         assert 0.5 < preview.cost / outcome.cost < 2
 
 
+async def test_a_preview_of_a_short_record_expects_a_summary_that_is_shorter(tmp_path: Path) -> None:
+    # Mutation: in `Summarizer.forecast` do not look at `most_words`.
+    async with scene(tmp_path, filled(size=40), window=8_000, reserve=2_000) as stage:
+        await fill(stage, size=40)
+        preview = await stage.session.compact(dry_run=True)
+        assert preview.tokens_after is not None
+        assert preview.tokens_after < preview.tokens_before
+
+
 async def test_a_preview_is_one_line(tmp_path: Path) -> None:
     # Mutation: in `CompactionOutcome.__str__` show a preview like a failure.
     async with scene(tmp_path, filled()) as stage:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from agent_session import (
 from agent_session.compaction.tokens import estimate_fixed_request_tokens, estimate_message_tokens
 from agent_session.llm.client import PreparedRequest, StreamEvent, TextDelta, UsageReport
 from agent_session.recorder import add_usage
-from agent_session.testing import ScriptedModel, call, fail, reply, stop
+from agent_session.testing import ScriptedModel, always, call, cut, fail, reply, stop
 from session_store import SessionManager
 from session_store.messages import Cost
 from tests.session.scene import SUMMARY, fill, filled, scene, texts, words
@@ -201,6 +201,19 @@ async def test_what_a_summary_cost_that_broke_off_is_paid_for(tmp_path: Path) ->
         assert caught.value.outcome is not None
         assert caught.value.outcome.usage == Usage(input=300, output=7)
         assert session.stats().compaction.total_tokens == 307
+
+
+@pytest.mark.parametrize("step", [reply(SUMMARY), cut(after=5)], ids=["whole", "cut"])
+async def test_what_a_summary_cost_that_nobody_reported_is_no_zero(tmp_path: Path, step: Any) -> None:
+    # Mutation: in `Summarizer._stream` add what was reported alone, or only what has a finish.
+    async with scene(tmp_path, filled(), summaries=[always(step)], retry={"max_retries": 0}) as stage:
+        await fill(stage)
+        with suppress(CompactionError):
+            await stage.session.compact()
+        stats = stage.session.stats()
+        assert (stats.total.requests, stats.compaction.requests) == (4, 1)
+        assert stats.compaction.has_unknown_cost
+        assert str(stats.compaction) == "0 tokens, cost unknown"
 
 
 async def test_what_several_failed_attempts_cost_is_added_up(tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ async def test_every_verb_works_in_a_task_of_its_own(tmp_path: Path) -> None:
         fork = await alone(session.fork(first))
         assert len(texts(fork.build_messages())) == 1
         await alone(now(fork.close))
-        assert (await alone(now(session.stats))).total.requests == 7
+        assert (await alone(now(session.stats))).total.requests == 8  # seven answers and a summary
         assert (await alone(now(session.context_usage))).tokens >= 0
 
         count = len(seen)
