@@ -6,8 +6,11 @@ The rule it keeps: nothing but argparse and what it needs is imported here, so t
 from __future__ import annotations
 
 import argparse
+import re
 import shlex
+import sys
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any, TypeAlias
 
 # `add_parser` of argparse's subparsers has no public type.
@@ -33,6 +36,9 @@ environment:
 """
 
 
+COMMANDS = ("run", "sessions", "demo")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """What a session is opened with. `resume`: "latest", an id or a path; None for a new one."""
@@ -48,10 +54,24 @@ class Options:
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     """The arguments; `command` is None for the interactive session. Help, and what is wrong, end the process."""
-    given = _parser().parse_args(arguments)
+    parser = _parser()
+    _refuse_unknown(parser, sys.argv[1:] if arguments is None else arguments)
+    given = parser.parse_args(arguments)
     if words := getattr(given, "misplaced", None):
         given.refuse(f"the prompt goes after -p: agent-session run -p {shlex.quote(' '.join(words))}")
     return given
+
+
+def _refuse_unknown(parser: argparse.ArgumentParser, arguments: list[str]) -> None:
+    """Name an option that does not exist: argparse would take its value for a command, and complain of that."""
+    known = ["--help", *re.findall(r"--[a-z-]+", parser.format_usage())]
+    for argument in takewhile(lambda argument: argument not in COMMANDS, arguments):
+        name = argument.partition("=")[0]
+        if re.fullmatch(r"--[a-z-]+", name) and not any(option.startswith(name) for option in known):
+            from difflib import get_close_matches  # noqa: PLC0415 - for who mistyped
+
+            near = get_close_matches(name, known, n=1)
+            parser.error(f"there is no option {name}" + (f"; did you mean {near[0]}?" if near else ""))
 
 
 def options_of(arguments: argparse.Namespace) -> Options:

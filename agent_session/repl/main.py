@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         session = AgentSession(
-            options.model,
+            options.named_model or options.model,
             resume=options.resume,
             session_manager=SessionManager.in_memory() if options.no_session else None,
         )
@@ -49,9 +49,14 @@ def _parser() -> argparse.ArgumentParser:
         description="A Python prompt with `session` at hand and `await` at the top level.",
         epilog=EPILOG,
     )
-    parser.add_argument("model", nargs="?", help="provider/name; without it the log's, else AGENT_SESSION_MODEL")
+    model = parser.add_mutually_exclusive_group()
+    says = "provider/name; without it the log's, else AGENT_SESSION_MODEL"
+    model.add_argument("model", nargs="?", help=says)
+    model.add_argument("--model", dest="named_model", metavar="ID", help="the same, as of agent-session")
     where = parser.add_mutually_exclusive_group()
-    where.add_argument("--resume", metavar="WHICH", help="go on with a session: latest, an id or a path")
+    where.add_argument(
+        "--resume", metavar="WHICH", nargs="?", const="latest", help="go on with a session: latest, an id or a path"
+    )
     where.add_argument("--no-session", action="store_true", help="keep nothing on disk")
     return parser
 

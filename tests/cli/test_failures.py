@@ -124,12 +124,14 @@ async def test_at_a_terminal_too_what_cannot_work_is_said_before_the_first_line(
         (["sessions", "show", "./nonsense.jsonl"], "no file ./nonsense.jsonl"),
         (["sessions", "show", "latest"], "no session 'latest'"),
         (["sessions", "frobnicate"], "invalid choice"),
-        (["--frobnicate"], "unrecognized arguments"),
+        (["--frobnicate"], "there is no option --frobnicate\n"),
+        (["--modle", "openai/x"], "there is no option --modle; did you mean --model?"),
+        (["--resmue=x", "run", "-p", "Well?"], "there is no option --resmue; did you mean --resume?"),
         (["run", "--resume", "x", "--no-session"], "not allowed with"),
     ],
 )
 async def test_wrong_use_is_one_sentence_and_status_2(tmp_path: Path, arguments: list[str], says: str) -> None:
-    # Mutation: count one of these errors as a failure of the model.
+    # Mutations: count one of these errors as a failure of the model; in `parse` leave out `_refuse_unknown`.
     async with FakeProvider([always(reply("Well."))]) as provider:
         done = await run(*arguments, env=environment(provider), cwd=tmp_path)
     assert says in done.stderr.decode()

@@ -34,6 +34,13 @@ async def test_what_is_piped_in_is_run_without_a_prompt(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout.decode(), done.stderr.decode()) == (0, "0\n1\nHello.\n", "")
 
 
+@pytest.mark.parametrize("arguments", [["openai/given"], ["--model", "openai/given"]])
+async def test_the_model_is_named_with_or_without_its_option(tmp_path: Path, arguments: list[str]) -> None:
+    # Mutation: in `main` look at one of the two alone.
+    done = await piped("print(session.model.id)", *arguments, "--no-session", folder=tmp_path, env=environment())
+    assert (done.stdout.decode(), done.stderr.decode()) == ("openai/given\n", "")
+
+
 async def test_the_status_is_what_exit_was_given(tmp_path: Path) -> None:
     # Mutation: end with 0 whatever the program said.
     env = environment(AGENT_SESSION_MODEL="openai/scripted")
@@ -49,6 +56,7 @@ async def test_the_status_is_what_exit_was_given(tmp_path: Path) -> None:
         (["nonsense"], {}, "`provider/name`"),
         ([], {"AGENT_SESSION_MODEL": "nonsense"}, "`provider/name`"),
         (["openai/x", "--resume", "nowhere"], {}, "nowhere"),
+        (["openai/x", "--model", "openai/y"], {}, "not allowed with"),
         (["openai/x", "--resume", "latest", "--no-session"], {}, "not allowed with"),
     ],
 )
