@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typing_extensions import override
 
 from agent_session.compaction.cutting import head_within, tail_within
 from agent_session.compaction.serialize import pieces_of
@@ -45,6 +46,44 @@ def test_nearly_as_much_is_kept_as_fits(text):
     for most in (50, 400, 2_000):
         for part in (head_within, tail_within):
             assert estimate_text_tokens(part(text, most)) >= min(most, estimate_text_tokens(text)) * 31 // 32 - 2
+
+
+class CountedText(str):
+    """Text that notes each part of it that is looked at."""
+
+    __slots__ = ()
+    looked_at = 0
+
+    @override
+    def __getitem__(self, key):
+        CountedText.looked_at += 1
+        return CountedText(super().__getitem__(key))
+
+
+# Mutations: guess by less than the proportion; end the search only where the very last character is found.
+@pytest.mark.parametrize("text", SCRIPTS.values(), ids=SCRIPTS)
+def test_a_cut_is_found_in_a_few_estimates(text):
+    for most in (400, 1_000):
+        for part in (head_within, tail_within):
+            CountedText.looked_at = 0
+            part(CountedText(text), most)
+            # The window, the part that comes out, the whole of the window; a guess takes two.
+            assert CountedText.looked_at <= 3 + 2 * 6
+
+
+# Mutations: look further back than the last quarter, or less far.
+def test_a_line_end_is_near_in_the_last_quarter_of_a_head_and_in_the_first_of_a_tail():
+    def broken(at: int) -> str:
+        return "".join("\n" if number == at else "ab "[number % 3] for number in range(1_200))
+
+    whole = len(head_within(broken(1_199), 100))
+    near, far = whole * 3 // 4 + 8, whole * 3 // 4 - 12
+    assert head_within(broken(near), 100) == broken(near)[: near + 1]
+    assert not head_within(broken(far), 100).endswith("\n")
+    size = len(tail_within(broken(0), 100))
+    near, far = 1_200 - size + size // 4 - 8, 1_200 - size + size // 4 + 12
+    assert tail_within(broken(near), 100) == broken(near)[near + 1 :]
+    assert "\n" in tail_within(broken(far), 100)
 
 
 # Mutations: look for a line end anywhere; or nowhere.

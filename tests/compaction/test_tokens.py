@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import base64
 import random
+from dataclasses import replace
+from types import MappingProxyType
 
 import pytest
 from typing_extensions import override
 
+from agent_session.compaction.text_tokens import estimate_text_tokens
 from agent_session.compaction.tokens import (
     IMAGE_TOKENS,
     TokenLedger,
@@ -97,6 +100,49 @@ def test_what_is_never_sent_weighs_nothing(message):
     assert estimate_message_tokens(message) < 10
 
 
+# Mutations: forget what was counted before a block; end with a block that is sent to nobody.
+def test_a_message_weighs_what_its_blocks_weigh_together():
+    text, thought = TextContent("some words here"), ThinkingContent("thinking", thinking_signature="c2lnbmF0dXJl" * 9)
+    call, picture = (
+        ToolCall("c1", "read", {"path": "a.txt"}, thought_signature="c2ln" * 20),
+        ImageContent("", "image/png"),
+    )
+    frame = estimate_message_tokens(answer())
+    alone = [estimate_message_tokens(answer(block)) - frame for block in (text, thought, call)]
+    assert estimate_message_tokens(answer(text, thought, call)) == frame + sum(alone)
+    assert estimate_message_tokens(answer(call, thought, text)) == frame + sum(alone)
+    assert estimate_message_tokens(user(UnknownContent("future", {}), text, picture, text)) == (
+        estimate_message_tokens(user()) + 2 * alone[0] + IMAGE_TOKENS
+    )
+
+
+# Mutations: leave the command out, or take it away; count a message that nobody is sent.
+def test_shell_output_weighs_its_command_as_well_and_nothing_where_it_is_kept_out():
+    def shell(command: str, output: str, *, exclude: bool = False) -> int:
+        return estimate_message_tokens(
+            BashExecutionMessage(command=command, output=output, exclude_from_context=exclude)
+        )
+
+    assert shell("make test", "it passes") - shell("", "") == (
+        estimate_text_tokens("make test") + estimate_text_tokens("it passes")
+    )
+    assert shell("make test", "it passes", exclude=True) == 0
+    assert estimate_message_tokens(UnknownMessage(role="future", raw={})) == 0
+
+
+# Mutations: write blanks between the parts, or escape what is no ASCII; refuse a mapping that is no dict.
+def test_arguments_that_the_fast_encoder_refuses_weigh_what_others_weigh():
+    plain, odd = {"path": "überall", "of": [1, 2]}, MappingProxyType({"path": "überall", "of": [1, 2]})
+    assert estimate_message_tokens(answer(ToolCall("c1", "read", {"a": odd}))) == estimate_message_tokens(
+        answer(ToolCall("c1", "read", {"a": plain}))
+    )
+    huge = answer(ToolCall("c1", "read", {"a": plain, "n": 2**70}))
+    written = '{"a":{"path":"überall","of":[1,2]},"n":1180591620717411303424}'
+    assert estimate_message_tokens(huge) - estimate_message_tokens(answer(ToolCall("c1", "read", {}))) == (
+        estimate_text_tokens(written) - estimate_text_tokens("{}")
+    )
+
+
 @pytest.mark.parametrize(
     "message",
     [
@@ -122,6 +168,10 @@ def test_the_fixed_overhead_is_prompt_and_tools():
     assert tools > 2 * (440 + 60)
     assert estimate_fixed_request_tokens("word " * 800, (tool, tool)) == prompt + tools
     assert estimate_fixed_request_tokens("", ()) == 0
+    renamed = replace(tool, name="read_a_file_or_a_part_of_it")
+    assert estimate_fixed_request_tokens("", (renamed,)) - estimate_fixed_request_tokens("", (tool,)) == (
+        estimate_text_tokens(renamed.name) - estimate_text_tokens(tool.name)
+    )
 
 
 class CountedText(str):
@@ -146,6 +196,18 @@ def test_an_unchanged_message_is_counted_once():
     assert CountedText.estimates == 1
     ledger.count(same_words)
     assert CountedText.estimates == 2
+
+
+# Mutations: look through it more often than that, or less.
+def test_the_ledger_is_looked_through_once_it_holds_more_than_twice_the_context_and_some():
+    ledger = TokenLedger()
+    messages = [user(TextContent(f"message {number}")) for number in range(2 * 10 + 64 + 1)]
+    ledger.total(messages[:-1])
+    ledger.forget_all_but(messages[:10])
+    assert len(ledger) == 2 * 10 + 64
+    ledger.count(messages[-1])
+    ledger.forget_all_but(messages[:10])
+    assert len(ledger) == 10
 
 
 # Mutation: keep all entries in `forget_all_but`; or drop those of the context too (the second assertion).
