@@ -36,6 +36,8 @@ environment:
 """
 
 
+_MOST_TOKENS = 1_000_000_000
+
 COMMANDS = ("run", "sessions", "demo")
 
 
@@ -195,10 +197,12 @@ def _address(text: str) -> str:
 
 
 def _tokens(text: str) -> int:
-    digits = text.replace(",", "").replace("_", "")
-    if not digits.isdecimal() or int(digits) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of tokens")
-    return int(digits)
+    """`128000`, `128,000`, `128k`, `1.5M`."""
+    found = re.fullmatch(r"(\d{1,12}(?:\.\d{1,6})?)([km]?)", text.replace(",", "").replace("_", "").lower(), re.ASCII)
+    tokens = round(float(found[1]) * {"": 1, "k": 1_000, "m": 1_000_000}[found[2]]) if found else 0
+    if not 0 < tokens <= _MOST_TOKENS:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of tokens, as 128000 or 128k")
+    return tokens
 
 
 def _add_log_option(parser: argparse.ArgumentParser) -> None:

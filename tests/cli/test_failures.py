@@ -13,6 +13,7 @@ import pytest
 
 from agent_session import SessionManager
 from agent_session.cli import failures
+from agent_session.cli.arguments import options_of, parse
 from agent_session.testing import FakeProvider, always, fail, reply
 from tests.cli.terminals import COMMAND, ROOT, environment, run, terminal
 
@@ -108,6 +109,22 @@ async def test_at_a_terminal_too_what_cannot_work_is_said_before_the_first_line(
         assert await person.ends() == 3
     assert "no model: give --model" in person.text
     assert b"Traceback" not in person.bytes
+
+
+# Mutations: take `k` for 1,024; take what is no number for one.
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [("128000", 128_000), ("128,000", 128_000), ("8k", 8_000), ("1.5M", 1_500_000), ("0.5K", 500)],
+)
+def test_a_window_is_written_as_people_write_it(text: str, tokens: int) -> None:
+    assert options_of(parse(["--context-window", text])).context_window == tokens
+
+
+@pytest.mark.parametrize("text", ["many", "0", "0k", "-5", "1e9", "k", "8kk", "9" * 400, "٣"])
+def test_what_is_no_window_is_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse([f"--context-window={text}"])
+    assert "is no number of tokens, as 128000 or 128k" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
