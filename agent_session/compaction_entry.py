@@ -39,6 +39,9 @@ from session_store.messages import Usage
 
 _DIGEST_SHARE_OF_LIMIT = 4
 
+_PINNED_SHARE_OF_LIMIT = 4
+"""Pinned text above this part of the limit is named where a compaction does not make the context smaller."""
+
 _SHORT_RECORD_TOKENS = 1_000
 """What is replaced by a summary of the usual form would be hardly longer: the model is told how long it may be."""
 
@@ -58,10 +61,10 @@ class EntryMaker:
         """(what, tokens) of the largest messages of the context, results by the tool they came from."""
         return largest_items(self._parts.meter.context(), self._parts.meter.ledger, count)
 
-    def cannot_fit(self, why: str) -> ContextCannotFitError:
-        """The error that names what is too large."""
+    def cannot_fit(self, why: str, *more: tuple[str, int]) -> ContextCannotFitError:
+        """The error that names what is too large; `more` than is in the context, in tokens."""
         budget = self._parts.meter.budget(self._parts.settings().compaction)
-        items = [*self.largest_items(), ("system prompt and tool definitions", budget.overhead)]
+        items = [*self.largest_items(), *more, ("system prompt and tool definitions", budget.overhead)]
         items.sort(key=lambda item: -item[1])
         return ContextCannotFitError(why, limit=budget.limit, largest_items=items)
 
@@ -150,7 +153,7 @@ class EntryMaker:
         try:
             self.entry(attempt, CompactionResult(""), extra)
         except CompactionError as error:
-            raise CompactionError(f"{error}, were the summary empty; no model was asked") from None
+            raise CompactionError(f"{error} (with an empty summary: no model was asked)") from None
 
     async def _fitting_entry(self, attempt: Attempt, extra: Summarize) -> CompactionEntry:
         """A summary by `attempt.method`. Where that leaves too much, less is kept, at most three times, and what is too
@@ -297,19 +300,28 @@ class EntryMaker:
 
         Raises:
             CompactionError: no progress.
+            ContextCannotFitError: none is possible with what is pinned, and the provider has refused the context.
         """
         entry = self._stored_form(attempt.plan, attempt.request, result, extra.pinned)
-        return self.measured(
-            attempt,
-            replace(
-                entry,
-                usage=_total(attempt.spending.usage, result.usage),
-                from_hook=attempt.method == "handler",
-                method=attempt.method,
-                model=attempt.model,
-                duration_ms=round((time.monotonic() - attempt.started) * 1000),
-            ),
+        entry = replace(
+            entry,
+            usage=_total(attempt.spending.usage, result.usage),
+            from_hook=attempt.method == "handler",
+            method=attempt.method,
+            model=attempt.model,
+            duration_ms=round((time.monotonic() - attempt.started) * 1000),
         )
+        try:
+            return self.measured(attempt, entry)
+        except CompactionError as error:
+            pinned = estimate_text_tokens(with_pinned("", tuple(extra.pinned)))
+            if pinned * _PINNED_SHARE_OF_LIMIT < attempt.plan.budget.limit:
+                raise
+            # What is pinned stays byte for byte, or nothing is stored: no rule of the user's leaves without a word.
+            why = f"{error}; the text that extensions pin takes {pinned:,} tokens of it, pin less"
+            if attempt.request.reason == "overflow":
+                raise self.cannot_fit(why, ("pinned text", pinned)) from None
+            raise CompactionError(why) from None
 
     def _stored_form(
         self,

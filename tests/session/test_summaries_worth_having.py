@@ -14,7 +14,15 @@ from typing import Any
 
 import pytest
 
-from agent_session import CompactionEnd, CompactionOutcome, Summarize, tool
+from agent_session import (
+    CompactionEnd,
+    CompactionError,
+    CompactionOutcome,
+    ContextCannotFitError,
+    ContextOverflowError,
+    Summarize,
+    tool,
+)
 from agent_session.testing import RecordedRequest, always, call, fail, reply
 from session_store.messages import AssistantMessage, Message, ToolResultMessage, UserMessage
 from tests.session.scene import SUMMARY, Scene, scene, texts, words
@@ -262,3 +270,46 @@ def named_by(stage: Scene, outcome: CompactionOutcome) -> set[str]:
     ids = [entry.id for entry in branch]
     named = branch[ids.index(record["firstEntryId"]) : ids.index(record["lastEntryId"]) + 1]
     return planted([entry.message for entry in named if hasattr(entry, "message")])
+
+
+# What is pinned and never fits ------------------------------------------------------------------------
+
+
+def pinning_much(api: Any) -> None:
+    api.on("before_compact", lambda event: Summarize(pinned=[words(1_800, PINNED)]))
+
+
+async def test_text_that_is_pinned_and_never_fits_is_named_and_without_it_the_session_goes_on(tmp_path: Path) -> None:
+    # Mutations: in `EntryMaker.entry` raise what `measured` raised; name what is pinned however little it is.
+    filling = [reply(words(400, f"answer {number}")) for number in range(2)]
+    refusal = fail(400, "This model's maximum context length is 2000 tokens. However, you requested 2300 tokens.")
+    async with scene(tmp_path, [*filling, refusal, reply("Good.")], window=4_000) as stage:
+        handle = await stage.session.load(pinning_much)
+        for number in range(2):
+            await stage.session.prompt(words(400, f"question {number}"))
+        context = stage.session.messages
+        with pytest.raises(
+            CompactionError, match=r"no progress: .* extensions pin takes 1,9\d\d tokens of it, pin less"
+        ):
+            await stage.session.compact()
+        assert stage.session.messages == context
+        with pytest.raises(ContextCannotFitError, match="pin less") as caught:
+            await stage.session.prompt("Go on.")
+        assert caught.value.largest_items[0][0] == "pinned text"
+        assert isinstance(caught.value.__cause__, ContextOverflowError)
+        assert stage.compactions == []
+        assert stage.summary_requests == []
+        await handle.unload()
+        assert str(await stage.session.prompt("Go on.")) == "Good."
+        assert len(stage.compactions) == 1
+
+
+async def test_a_short_text_that_is_pinned_is_not_what_stands_in_the_way(tmp_path: Path) -> None:
+    # Mutation: in `EntryMaker.entry` name what is pinned however little it is.
+    async with scene(tmp_path, [reply("ok")] * 2, summaries=[always(reply(words(300)))], window=4_000) as stage:
+        stage.session.on("before_compact", lambda event: Summarize(pinned=["Tabs."]))
+        for number in range(2):
+            await stage.session.prompt(words(60, f"question {number}"))
+        with pytest.raises(CompactionError, match="no progress") as caught:
+            await stage.session.compact(keep_recent_tokens=0)
+        assert "pin" not in str(caught.value)
